@@ -316,7 +316,7 @@ class ClusterCollector:
             "limit_s": np.array(jobs.limit_s, float),
             "checkpoint_interval_s": np.array([store.stated_interval_s(job) for job in range(count)], float),
             "checkpoint_write_s": np.array([store.write_s(job) for job in range(count)], float),
-            "checkpoint_on_request": np.array([store.on_request(job) for job in range(count)], bool),
+            "checkpoint_on_request": np.array([store.saves(job) for job in range(count)], bool),
             "restart_s": np.array([store.restart_s(job) for job in range(count)], float),
             "service": np.array(jobs.service, np.int32),
             "no_group": np.full(count, "", object),

@@ -79,9 +79,13 @@ class Checkpoints:
         stated_s = self._jobs.checkpoint_interval_s[job]
         return stated_s if self._physics.checkpoint_interval_s or stated_s == inf else self._physics.flat_loss_s
 
+    def saves(self, job: int) -> bool:
+        """Whether it declares to save its progress when it is evicted; where saving takes no time it writes nothing."""
+        return self._jobs.saves_on_request[job] and self.interval_s(job) < inf
+
     def on_request(self, job: int) -> bool:
         """Whether it writes a checkpoint when it is evicted."""
-        return self._jobs.saves_on_request[job] and not isnan(self.write_s(job))
+        return self.saves(job) and not isnan(self.write_s(job))
 
     def restart_s(self, job: int) -> float:
         """Time from placement to the first useful step after a stop, on nodes that have its image."""

@@ -22,11 +22,13 @@ from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State, Wo
 
 
 def cannot_save(work: WorkloadTable, grace_s: float) -> Bools:
-    """Gangs known to write no checkpoint within a grace: they write none, or take longer. Shape [workloads].
+    """Gangs that write no checkpoint on request within a grace: they do not declare it, write none, or take longer.
 
-    A gang that states neither is unknown; it is asked for a checkpoint.
+    Shape [workloads]. Work that does not declare it is never asked, so it would keep its place or lose its progress. A
+    gang that declares it and no time of writing is asked.
     """
-    return np.asarray((work.checkpoint_write_s > grace_s) | np.isinf(work.checkpoint_interval_s))
+    slow = (work.checkpoint_write_s > grace_s) | np.isinf(work.checkpoint_interval_s)
+    return np.asarray(slow | ~work.checkpoint_on_request)
 
 
 def in_turn(

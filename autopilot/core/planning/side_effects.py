@@ -52,23 +52,26 @@ def _effect(ctx: Context, row: int, gpus: float, wait_s: float, what: Taken) -> 
 
 
 def passed(ctx: Context, draft: AdmitDraft | PipelineDraft, row: int) -> tuple[SideEffect, ...]:
-    """Starts that wait for an approval, and which that of `draft` passes once it is approved; the last ones named.
+    """Starts of its class that wait for an approval and come first, and which that of `draft` passes once approved.
 
-    Once it is, only those that have no room beside it any more.
+    The last ones; once it is approved, only those that have no room beside it any more.
     """
     if getattr(ctx.policy.modes, draft.action) != Mode.APPROVE:
         return ()
     approved = bool(ctx.memory.approvals) and approved_starts(ctx, np.array([row]))[0]
-    rows = _displaced(ctx, row, draft.fit.layout) if approved else ctx.plan.asked[-MOST_PASSED:]
-    gpus = ctx.observation.snapshot.workloads.gpus
+    gpus, classes = ctx.observation.snapshot.workloads.gpus, ctx.observation.snapshot.workloads.slo_class
+    asked = [each for each in ctx.plan.asked if classes[each] == classes[row]]
+    rows = _displaced(ctx, row, draft.fit.layout) if approved else asked[-MOST_PASSED:]
     return tuple(_effect(ctx, each, float(gpus[each]), 0.0, Taken.TURN) for each in rows)
 
 
 def _displaced(ctx: Context, row: int, layout: Layout) -> list[int]:
     """Starts that were shown, wait for an approval, and have room without the start of `row` only."""
+    classes = ctx.observation.snapshot.workloads.slo_class[ctx.pending]
+    after = ~ctx.plan.taken & ~approved_starts(ctx, ctx.pending) & (classes == classes[ctx.position_of(row)])
     open_starts = [
         (ctx.position_of(each), each)
-        for each in ctx.pending[~ctx.plan.taken & ~approved_starts(ctx, ctx.pending)].tolist()
+        for each in ctx.pending[after].tolist()
         if each != row and isinstance(getattr(ctx.shown_start(each), "change", None), AdmitChange)
     ]
     beside = _with_room(ctx, open_starts, row, layout) if open_starts else set()

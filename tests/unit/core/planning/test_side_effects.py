@@ -14,6 +14,7 @@ from autopilot.core.model.objects import SchedulerQuota, SideEffect, Taken
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation
+from autopilot.core.model.snapshot import SloClass
 from autopilot.explain.proposals import Answer, answer_of, proposal_words
 from autopilot.explain.story.telling import tell
 from autopilot.explain.view import explain_proposal, view_of
@@ -224,6 +225,8 @@ def test_a_recommendation_names_the_starts_that_it_passes_once_approved() -> Non
     passes = "; once approved it comes before starts that wait for approval"
     assert waiting_texts(step.decision) == {"a": asked_for[0], "b": asked_for[1] + passes}
     assert asks("2x8", [A, B], 1, step.memory).memory.open_proposals == step.memory.open_proposals
+    other = waits("c", 8, queue=2, submit_s=-20.0, slo_class=SloClass.INTERACTIVE)
+    assert turns(asks("2x8", [other, B])) == []
 
 
 def test_an_approved_start_takes_the_turn_of_those_that_it_was_shown_to_pass() -> None:
