@@ -104,7 +104,7 @@ DEFAULTS: dict[str, Any] = {
     "checkpoint_interval_s": np.nan,
     "last_checkpoint_s": np.nan,
     "checkpoint_write_s": np.nan,
-    "checkpoint_on_request": False,
+    "checkpoint_on_request": True,
     "restart_s": np.nan,
     "lost_gpu_s": np.nan,
     "service": -1,

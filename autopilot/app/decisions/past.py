@@ -21,6 +21,7 @@ from autopilot.explain.proposals import (
     how_words,
     loss_words,
     proposal_words,
+    taken_words,
     where,
 )
 from autopilot.journal import DecisionRecord
@@ -68,6 +69,15 @@ class Past:
                 self._proposals[proposal.id] = proposal
                 if own and (known is None or not proposal.accepted):
                     self._open_proposal(record, proposal)
+        taken = [
+            Event(
+                record.now_s, f"the start of {each.subject.name} takes {taken_words(effect)}: {each.id} ({each.action})"
+            )
+            for each in record.decision.plan.proposals
+            for effect in each.change.side_effects
+            if each.accepted and effect.workload == self.workload
+        ]
+        self.events += taken
         self.events += [
             Event(record.now_s, f"{loss_words(loss)}: {loss.proposal_id}")
             for loss in record.decision.losses

@@ -267,8 +267,8 @@ def stated_and_charged(physics: Physics, **job: Any) -> tuple[Losses, float, flo
         snap.queues,
         snap.telemetry,
     )
-    on_request = bool(batch.work.workloads.checkpoint_on_request[0])
-    found = stop_losses(shown, now_s, np.array([1.0 if on_request else 0.0]))
+    writes = batch.work.workloads.checkpoint_on_request & ~np.isnan(batch.work.workloads.checkpoint_write_s)
+    found = stop_losses(shown, now_s, np.array([1.0 if writes[0] else 0.0]))
     cluster.evict(0, now_s, save=Save.TRY)
     if cluster.leaving:
         cluster.vacate(0, cluster.leaving[0].write.done_s, 0)

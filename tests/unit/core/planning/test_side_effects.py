@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autopilot.app.decisions.past import Past
 from autopilot.core.model.approvals import group_of, seen_of
 from autopilot.core.model.changes import AdmitChange
 from autopilot.core.model.memory import ControllerMemory, Step
@@ -18,6 +19,7 @@ from autopilot.core.model.snapshot import SloClass
 from autopilot.explain.proposals import Answer, answer_of, proposal_words
 from autopilot.explain.story.telling import tell
 from autopilot.explain.view import explain_proposal, view_of
+from autopilot.journal import DecisionRecord
 from autopilot.service.acting import waiting_texts
 from tests.kits.core_world import AUTO, Item, decide, holds, proposals, taken_in, waits, with_policy, world
 from tests.kits.instructions import asked
@@ -101,6 +103,10 @@ def test_both_sides_are_told() -> None:
     assert f"  a start of first takes its reserved quota (16 GPUs): {proposal.id} (admit_gang)" in tell(
         "big", seen, step.decision
     )
+    past = Past("big")
+    past.take_in(DecisionRecord(0, 0, 0, 9.0, True, AUTO, b"", b"", None, 0, step.decision, step.instructions, ()))
+    words = [each.words for each in past.events]
+    assert words == [f"the start of first takes its reserved quota (16 GPUs): {proposal.id} (admit_gang)"]
 
 
 def _approved(observation: Observation, memory: ControllerMemory, policy: Policy = ASKING) -> ControllerMemory:
