@@ -268,7 +268,8 @@ class Checkpoint:
         Stated(
             "checkpoint-on-request",
             "checkpoint_on_request",
-            "false: the price of a stop is the time since its last periodic checkpoint, or since its start",
+            "false: it is stopped or moved by contract only, or where `preemption.without_checkpoint` is on; the price "
+            "of a stop is the time since its last periodic checkpoint, or since its start",
         ),
     ] = False
     restart_s: Annotated[

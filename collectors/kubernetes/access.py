@@ -114,9 +114,11 @@ def _configuration(address: Address) -> Any:
         )
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
         if source is None and not any(Path(each).expanduser().is_file() for each in default_files().split(os.pathsep)):
+            named = (
+                "KUBECONFIG: there is no file" if os.environ.get("KUBECONFIG") else "--kubeconfig: none, and no file"
+            )
             raise InputError(
-                f"--kubeconfig: none is given, and there is no file {default_files()}; give --kubeconfig FILE, or set "
-                "KUBECONFIG"
+                f"{named} {default_files()}; give --kubeconfig FILE, or set KUBECONFIG to a file that exists"
             ) from error
         where = f"--kubeconfig {source}" if source is not None else f"the default kubeconfig, {default_files()}"
         why = str(error).rstrip(".") if isinstance(error, config.ConfigException | OSError) else "it is no kubeconfig"

@@ -47,6 +47,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["playground", "--scenario", "nope"], "scenario 'nope': neither a file nor a shipped scenario"),
         (["cluster", "nope"], "scenario 'nope': neither a file nor a shipped scenario"),
         (["cluster", "quickstart", "--speed", "-5"], "--speed: -5 is not allowed; give virtual seconds per second"),
+        (
+            ["run", "--simulate", "demo", "--speed", "-5"],
+            "simulation.speed: -5.0 is not allowed: Input should be greater",
+        ),
         (["run", "--simulate", "nope"], "scenario 'nope': neither a file nor a shipped scenario"),
         (
             ["run", "--simulate", "quickstart", "--kubeconfig", "x"],
@@ -58,7 +62,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             ["check"],
-            "--kubeconfig: none is given, and there is no file nowhere; give --kubeconfig FILE, or set KUBECONFIG",
+            "KUBECONFIG: there is no file nowhere; give --kubeconfig FILE, or set KUBECONFIG to a file that exists",
         ),
         (["check", "--kubeconfig", "jobs.csv"], "--kubeconfig jobs.csv: it cannot be used: it is no kubeconfig"),
         (

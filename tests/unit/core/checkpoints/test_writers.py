@@ -39,8 +39,8 @@ def field(cheap: Item, *more: Item) -> list[Item]:
 
 @pytest.mark.parametrize(
     "columns",
-    [{"checkpoint_interval_s": NEVER}, {"checkpoint_write_s": GRACE_S + 1.0}],
-    ids=["never", "slow"],
+    [{"checkpoint_interval_s": NEVER}, {"checkpoint_write_s": GRACE_S + 1.0}, {"checkpoint_on_request": False}],
+    ids=["never", "slow", "not on request"],
 )
 def test_who_is_known_to_save_too_late_is_passed_over(columns: dict[str, Any]) -> None:
     """Another pays, though it costs more; with `without_checkpoint` the cheapest does."""
