@@ -213,15 +213,27 @@ def is_long(test: str) -> bool:
     return not test.startswith(BRIEF) or test.startswith(LONG)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+class Scattered:
     """Each process collects a folder in another order, so that one finds compiled what another has compiled."""
-    report = yield
-    if isinstance(collector, pytest.Directory) and hasattr(collector.config, "workerinput"):
-        random.Random(collector.config.workerinput["workerid"]).shuffle(report.result)
-    return report
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """The same children."""
+        report = yield
+        if isinstance(collector, pytest.Directory):
+            random.Random(self.worker).shuffle(report.result)
+        return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """As a plugin it is asked about every folder; a conftest, only about those below one that was collected."""
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(Scattered(config.workerinput["workerid"]))
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
