@@ -12,7 +12,7 @@ DURATIONS = ("exact", "hazard", "last-two", "predicted")
 LIMITS = ("file", "declared", "none")
 PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
-BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue")
+BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue", "slurm")
 """The keys of `simulator.baselines.BASELINES`, repeated here so that help does not import them."""
 ENGINE_NAMES = ("kueue",)
 """Baselines that may run the cluster while the autopilot only recommends."""

@@ -11,7 +11,7 @@ import numpy as np
 from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio
 from autopilot.report.data import Floats, PolicyRun, ReportData
 
-TEXTBOOK = ("static", "fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "kueue")
+TEXTBOOK = ("static", "fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "kueue", "slurm")
 PHYSICS = {
     "ideal": "no overheads: starting, checkpointing, moving and restarting cost no time, which favours policies "
     "that preempt and move",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from simulator.baselines.easy import Easy
 from simulator.baselines.kueue import Kueue
 from simulator.baselines.las import LeastAttained
+from simulator.baselines.slurm.policy import Slurm
 from simulator.baselines.static import Static
 from simulator.baselines.textbook import fifo, fifo_skip, gpu_time_skip, sjf, sjf_skip
 from simulator.running.engine import Scheduler
@@ -25,9 +26,10 @@ BASELINES: dict[str, Callable[[], Scheduler]] = {
     "easy": Easy,
     "static": Static,
     "kueue": Kueue,
+    "slurm": Slurm,
 }
 """The constructor of each one, by its name for `--policy`. `Static` also takes guaranteed nodes by tenant, `Kueue`
-queues.
+queues, `Slurm` a site.
 """
 
 TEXTBOOK = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip")

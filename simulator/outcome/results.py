@@ -316,6 +316,7 @@ def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
     import pandas as pd
 
     cluster, jobs = simulated.cluster, simulated.cluster.jobs
+    names = cluster.inventory.nodes.id
     rows = [job for job, state in enumerate(cluster.state) if state >= 0 and jobs.service[job] < 0]
     return pd.DataFrame(
         {
@@ -329,6 +330,7 @@ def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
             "total_wait_s": [waited_s(simulated, job) if isfinite(cluster.end_s[job]) else nan for job in rows],
             "gpus": [jobs.gpus[job] for job in rows],
             "nodes": pd.array([cluster.nodes_used[job] or None for job in rows], dtype="Int64"),
+            "node_names": ["+".join(str(names[node]) for node in cluster.ran_on[job]) for job in rows],
             "evictions": [cluster.evictions[job] for job in rows],
             "moves": [simulated.accounts.moves[job] for job in rows],
             "lost_gpu_s": [gpu_s(simulated.accounts.lost[job]) for job in rows],

@@ -114,7 +114,7 @@ class Cluster(Breakable):
         self.holding[job] = None
         self.start_s[job] = self.since_s[job] = now_s
         self.backfilled[job] = backfill
-        self.nodes_used[job] = len(held.masks)
+        self.nodes_used[job], self.ran_on[job] = len(held.masks), tuple(held.masks)
         if self.first_start_s[job] != self.first_start_s[job]:
             self.first_start_s[job] = now_s
         number = self.incarnation[job]
@@ -173,7 +173,7 @@ class Cluster(Breakable):
         self.incarnation[job] = number = self.incarnation[job] + 1
         self.start_s[job] = now_s
         self.ready_s[job] = ready_s = max(self.ready_s[job], now_s) + up_to_grid(self.physics.resize_s)
-        self.nodes_used[job] = len(held.masks)
+        self.nodes_used[job], self.ran_on[job] = len(held.masks), tuple(held.masks)
         self._startups.pull(job, held.masks)
         self._expect(job, number, held, ready_s, ready_s > now_s)
         self.publish(fact)

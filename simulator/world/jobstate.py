@@ -36,6 +36,7 @@ class JobState:
         self.lost_gpu_s: list[float] = []  # lost by the latest stop; NaN: never stopped
         self.evictions: list[int] = []
         self.nodes_used: list[int] = []  # nodes at its last start
+        self.ran_on: list[tuple[int, ...]] = []  # these nodes
         self.backfilled: list[bool] = []
         self.held: list[Held | None] = []
         self.holding: dict[int, None] = {}
@@ -53,6 +54,7 @@ class JobState:
         self.state += [UNSUBMITTED] * more
         for counts in (self.incarnation, self.evictions, self.nodes_used):
             counts.extend([0] * more)
+        self.ran_on += [()] * more
         for times in (
             self.first_start_s,
             self.start_s,

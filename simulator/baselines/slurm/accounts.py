@@ -94,7 +94,7 @@ def parse(text: str, where: str = "accounts", qos: Mapping[str, Qos] | None = No
     """
     associations: dict[tuple[str, str], Association] = {
         (ROOT, ""): Association(ROOT),
-        (ROOT, ROOT): Association(ROOT, ROOT),
+        (ROOT, ROOT): Association(ROOT, ROOT, ROOT),
     }
     found = dict(qos or {})
     for kind, record in _records(text):

@@ -7,6 +7,7 @@ windows that begin at a mark of the clock's 30 s grid and double.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import inf
 
 from simulator.baselines.slurm.model import Job, Running, node_set
@@ -67,7 +68,13 @@ def backfill_pass(trial: Trial) -> None:
     by_user: Counter[str] = Counter()
     by_part: Counter[str] = Counter()
     planned_of: Counter[str] = Counter()
-    for job in trial.queue():
+    queue = trial.queue()
+    if not (config.enforce_limits or config.bf_max_job_user or config.bf_max_job_part):
+        queue = queue[: config.bf_max_job_test + sum(bool(job.array) for job in queue)]
+    shortest_s, usable = _chances(trial, queue)
+    for place, job in enumerate(queue):
+        if shortest_s[place] == inf or not usable & plans.free(trial.now_s, trial.now_s + shortest_s[place]):
+            return
         if job.array and planned_of[job.array] >= config.bf_array_plans:
             continue
         if trial.refusal(job):
@@ -89,6 +96,30 @@ def backfill_pass(trial: Trial) -> None:
             planned_of[job.array] += 1
 
 
+def _chances(trial: Trial, queue: Sequence[Job]) -> tuple[list[float], int]:
+    """The shortest limit, from each place of the queue on, of the jobs that fit now, and the nodes on which any fits.
+
+    Plans are made anew in each pass: where they leave nothing to start, the rest of the queue decides nothing. Room
+    only shrinks in a pass.
+    """
+    if trial.plan_all or trial.site.config.preempt != "none":
+        return [0.0] * len(queue), -1
+    fits: dict[tuple[object, ...], int] = {}
+    shortest_s, usable, least_s = [inf] * len(queue), 0, inf
+    for place in range(len(queue) - 1, -1, -1):
+        job = queue[place]
+        shape = (job.shape, job.partition, job.only)
+        if shape not in fits:
+            allowed = trial.partition_nodes(job.partition) & trial.site.up & job.only
+            nodes = trial.books.fitting(job, allowed)
+            fits[shape] = node_set(nodes) if len(nodes) >= job.nodes else 0
+        if fits[shape]:
+            usable |= fits[shape]
+            least_s = min(least_s, trial.limit_s(job))
+        shortest_s[place] = least_s
+    return shortest_s, usable
+
+
 def _consider(trial: Trial, plans: Plans, job: Job) -> bool:
     """Start the job, or plan it; returns whether it started."""
     config, now_s = trial.site.config, trial.now_s
@@ -100,7 +131,7 @@ def _consider(trial: Trial, plans: Plans, job: Job) -> bool:
         open_nodes = trial.allowed(job, at_s)
         if open_nodes is not None:
             free = open_nodes & plans.free(at_s, at_s + limit_s)
-            found = _earliest(trial, job, free) if free.bit_count() >= job.nodes else None
+            found = _known_earliest(trial, job, free) if free.bit_count() >= job.nodes else None
         if found is None:
             if later_s is None:
                 return False
@@ -128,6 +159,16 @@ def _later(trial: Trial, plans: Plans, at_s: float) -> float | None:
     marks = [min(ends) + 1] if ends and min(ends) + 1 < now_s + trial.site.config.bf_window_s else []
     change_s = plans.next_change(at_s)
     return min([*marks, *([change_s] if change_s is not None else [])], default=None)
+
+
+def _known_earliest(trial: Trial, job: Job, allowed: int) -> tuple[float, list[int]] | None:
+    """`_earliest`, computed once for equal requests until the next start of this pass."""
+    if job.switches or trial.site.config.preempt != "none":
+        return _earliest(trial, job, allowed)
+    key = (job.shape, allowed)
+    if key not in trial.earliest:
+        trial.earliest[key] = _earliest(trial, job, allowed)
+    return trial.earliest[key]
 
 
 def _earliest(trial: Trial, job: Job, allowed: int) -> tuple[float, list[int]] | None:

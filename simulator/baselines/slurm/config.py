@@ -69,7 +69,7 @@ class Config:
     bf_array_plans: int = 20
     least_loaded: bool = False
     topology: bool = False
-    multifactor: bool = True
+    multifactor: bool = False
     weights: Mapping[str, int] = field(default_factory=dict)  # age, fairshare, jobsize, partition, qos
     tres_weights: Mapping[str, float] = field(default_factory=dict)
     max_age_s: float = 7 * 86_400.0
@@ -109,7 +109,7 @@ def parse(text: str, where: str = "slurm.conf") -> Config:
         line = raw.partition("#")[0].strip()
         if line.lower().startswith("partitionname="):
             records.append(_pairs(line))
-        elif records and " = " not in line and len(_pairs(line)) > 1 and not _node(line):
+        elif records and raw[:1].isspace() and " = " not in line:
             records[-1].update(_pairs(line))  # scontrol show partition: a record has several lines
         elif "=" in line and not _node(line):
             key, value = _SPACED.split(line, maxsplit=1)
@@ -213,7 +213,7 @@ def _config(values: Mapping[str, str], partitions: Mapping[str, Partition], wher
         bf_array_plans=count("bf_max_job_array_resv", usual.bf_array_plans),
         least_loaded="CR_LLN" in values.get("selecttypeparameters", "").upper(),
         topology=values.get("topologyplugin", "").endswith("tree"),
-        multifactor="multifactor" in values.get("prioritytype", "multifactor"),
+        multifactor="multifactor" in values.get("prioritytype", "basic"),
         weights={name: plain(f"priorityweight{name}", 0) for name in WEIGHTED},
         tres_weights=weights(values.get("priorityweighttres", ""), f"{where}: PriorityWeightTRES"),
         max_age_s=times("prioritymaxage", usual.max_age_s),

@@ -10,6 +10,8 @@ def main_pass(trial: Trial) -> None:
     blocked: set[str] = set()
     closed = 0
     for job in trial.queue():
+        if closed and not trial.every_node & ~closed:
+            return
         if job.partition in blocked or trial.refusal(job):
             continue
         allowed = trial.allowed(job, trial.now_s)

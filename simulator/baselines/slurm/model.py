@@ -54,6 +54,11 @@ class Job:
     only: int = -1  # nodes that it may use, -1 for all
 
     @property
+    def shape(self) -> tuple[int, int, int, str, bool]:
+        """What decides where it fits."""
+        return self.nodes, self.gpus, self.cpus, self.gpu_type, self.exclusive
+
+    @property
     def order(self) -> tuple[int, int]:
         """Place among jobs of equal priority."""
         return self.number, self.index
@@ -69,11 +74,11 @@ class Running:
     nodes: tuple[int, ...]
     masks: tuple[int, ...]
     told_s: float | None = None  # since when it has to go, by preemption
+    bits: int = 0  # its nodes as a bit set
 
-    @property
-    def bits(self) -> int:
-        """Its nodes as a bit set."""
-        return node_set(self.nodes)
+    def __post_init__(self) -> None:
+        """The set follows from the nodes."""
+        self.bits = node_set(self.nodes)
 
 
 def node_set(nodes: Iterable[int]) -> int:

@@ -12,6 +12,9 @@ from simulator.baselines.slurm.model import Job, Node, node_set
 from simulator.baselines.slurm.reservations import Reservation
 from simulator.baselines.slurm.topology import Tree
 
+UNLIMITED_S = 365 * 86_400.0
+"""What Slurm takes for a job without a limit."""
+
 
 @dataclass(slots=True)
 class Site:
@@ -49,4 +52,4 @@ class Site:
         own = job.limit_s
         if own == float("inf") and each.default_time_s is not None:
             own = each.default_time_s
-        return min(own, each.max_time_s)
+        return min(own, each.max_time_s, UNLIMITED_S)

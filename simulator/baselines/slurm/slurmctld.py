@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,10 +37,13 @@ class Slurmctld:
         """Nothing was submitted yet."""
         self.site = site
         self.books = Books(site.nodes)
+        self.plan_all = False
         self.waiting: dict[str, Waiting] = {}
         self.running: dict[str, Running] = {}
         self.past: dict[str, Past] = {}
         self.priorities = Priorities(site)
+        self._held: set[str] = set()  # waiting and not eligible
+        self._queue: list[Job] | None = None  # eligible jobs in order; None: to be sorted
         self._preempting: dict[str, int] = {}  # since when a job waits for others to leave
         self._arrays: dict[str, list[str]] = {}
         self._names: dict[tuple[str, str], list[Job]] = {}
@@ -47,12 +51,13 @@ class Slurmctld:
     def submit(self, job: Job, now_s: int) -> None:
         """A job enters the queue."""
         self.waiting[job.key] = Waiting(job, job.begin_s)
+        self._held.add(job.key)
         if job.array:
             self._arrays.setdefault(job.array, []).append(job.key)
         self._names.setdefault((job.user, job.name), []).append(job)
         self.past.setdefault(job.key, Past())
-        self.refresh(now_s)
         self._figure(self.waiting[job.key], now_s)
+        self.refresh(now_s)
 
     def tick(self, now_s: int) -> None:
         """New figures for all pending jobs."""
@@ -64,6 +69,7 @@ class Slurmctld:
             self.priorities.tick_in_order(now_s, self.running.values(), jobs)
         for each in self.waiting.values():
             self._figure(each, now_s)
+        self._queue = None
 
     def _figure(self, each: Waiting, now_s: int) -> None:
         accrued_s = each.eligible_s if each.eligible_s is not None else now_s
@@ -72,7 +78,7 @@ class Slurmctld:
 
     def start(self, run: Running) -> None:
         """A job starts on its nodes, with the GPUs that are lowest there."""
-        del self.waiting[run.job.key]
+        self._leave_queue(run.job.key)
         self._preempting.pop(run.job.key, None)
         run.masks = self.books.take(run.job, run.nodes)
         self.running[run.job.key] = run
@@ -85,7 +91,7 @@ class Slurmctld:
         if run is not None:
             self.books.give(run)
             self.priorities.ended(run, now_s)
-        self.waiting.pop(key, None)
+        self._leave_queue(key)
         began = self.past.get(key, Past()).start_s
         self.past[key] = Past(began, now_s, ok)
 
@@ -95,6 +101,7 @@ class Slurmctld:
         self.books.give(run)
         self.priorities.ended(run, now_s)
         self.waiting[key] = Waiting(run.job, now_s + self.site.config.cred_expire_s + 1)
+        self._held.add(key)
         self._figure(self.waiting[key], now_s)
 
     def stop(self, key: str, by: str, now_s: int) -> bool:
@@ -120,9 +127,12 @@ class Slurmctld:
 
     def refresh(self, now_s: int) -> None:
         """Find jobs whose begin time, requeue delay or dependency is over."""
-        for each in self.waiting.values():
-            if each.eligible_s is None and each.not_before_s <= now_s and self._met(each.job, now_s) is Met.YES:
+        for key in list(self._held):
+            each = self.waiting[key]
+            if each.not_before_s <= now_s and self._met(each.job, now_s) is Met.YES:
                 each.eligible_s = max(now_s, each.not_before_s)
+                self._held.discard(key)
+                self._insert(each)
 
     def never(self, now_s: int) -> list[str]:
         """Waiting jobs whose dependency can never hold."""
@@ -151,34 +161,47 @@ class Slurmctld:
 
     def _pass(self, body: Callable[[Trial], None], now_s: int) -> Decisions:
         self.refresh(now_s)
+        running = [run.job for run in self.running.values()]
         trial = Trial(
             self.site,
             now_s,
             self.books.copy(),
             dict(self.running),
-            self.queue(),
-            Use(self.site.accounts, (run.job for run in self.running.values())),
+            list(self.queue()),
+            Use(self.site.accounts, running if self.site.config.enforce_limits else ()),
             lambda job: now_s - (self.waiting[job.key].eligible_s or now_s),
-            array_running=Counter(run.job.array for run in self.running.values() if run.job.array),
+            plan_all=self.plan_all,
+            array_running=Counter(job.array for job in running if job.array),
         )
         body(trial)
         return trial.decisions
 
     def queue(self) -> list[Job]:
         """Eligible jobs in order: of a reservation, what preempts another, tier, priority, job id."""
-        ready = [each for each in self.waiting.values() if each.eligible_s is not None]
-        ready.sort(
-            key=lambda each: (
-                not each.job.reservation,
-                -self.site.partition(each.job.partition).tier,
-                -each.priority,
-                each.job.order,
-            )
-        )
-        jobs = [each.job for each in ready]
+        if self._queue is None:
+            ready = [each for each in self.waiting.values() if each.eligible_s is not None]
+            self._queue = [each.job for each in sorted(ready, key=self._rank)]
         if self.site.config.preempt == "qos":
-            jobs.sort(key=cmp_to_key(self._preempting_first))
-        return jobs
+            return sorted(self._queue, key=cmp_to_key(self._preempting_first))
+        return self._queue
+
+    def _rank(self, each: Waiting) -> tuple[object, ...]:
+        job = each.job
+        return not job.reservation, -self.site.partition(job.partition).tier, -each.priority, job.order
+
+    def _insert(self, each: Waiting) -> None:
+        if self._queue is not None:
+            insort(self._queue, each.job, key=lambda job: self._rank(self.waiting[job.key]))
+
+    def _leave_queue(self, key: str) -> None:
+        each = self.waiting.pop(key, None)
+        self._held.discard(key)
+        if each is None or each.eligible_s is None or self._queue is None:
+            return
+        rank = self._rank(each)
+        self.waiting[key] = each
+        place = bisect_left(self._queue, rank, key=lambda job: self._rank(self.waiting[job.key]))
+        del self.waiting[key], self._queue[place]
 
     def _preempting_first(self, one: Job, other: Job) -> int:
         config, accounts = self.site.config, self.site.accounts

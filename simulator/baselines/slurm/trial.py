@@ -36,13 +36,20 @@ class Trial:
     pending: Sequence[Job]
     use: Use
     waited_s: Callable[[Job], float]
+    plan_all: bool = False  # plan also what decides nothing
     array_running: dict[str, int] = field(default_factory=dict)
     decisions: Decisions = field(default_factory=Decisions)
+    earliest: dict[tuple[object, ...], tuple[float, list[int]] | None] = field(default_factory=dict)  # until a start
     _ends: list[Running] | None = None
 
     def queue(self) -> Sequence[Job]:
         """Eligible jobs in order."""
         return self.pending
+
+    @property
+    def every_node(self) -> int:
+        """All nodes."""
+        return (1 << len(self.site.nodes)) - 1
 
     def partition_nodes(self, name: str) -> int:
         """The nodes of a partition."""
@@ -91,10 +98,12 @@ class Trial:
             return False
         run = Running(job, self.now_s, self.now_s + self.limit_s(job), tuple(nodes), self.books.take(job, nodes))
         self.running[job.key] = run
-        self.use.add(job)
+        if self.site.config.enforce_limits:
+            self.use.add(job)
         if job.array:
             self.array_running[job.array] = self.array_running.get(job.array, 0) + 1
         self._ends = None
+        self.earliest.clear()
         self.decisions.starts.append(run)
         return True
 

@@ -393,7 +393,8 @@ def test_job_rows_are_written_by_the_ending(tmp_path: Path, ending: str) -> None
     write_job_rows(frames, path)
     rows = pd.read_csv(path) if ending == "csv" else pd.read_parquet(path)
     assert " ".join(map(str, rows)) == (
-        "policy job_id tenant submit_s start_s end_s duration_s total_wait_s gpus nodes evictions moves lost_gpu_s"
+        "policy job_id tenant submit_s start_s end_s duration_s total_wait_s gpus nodes node_names evictions moves "
+        "lost_gpu_s"
     )
     assert rows.total_wait_s.tolist()[:2] == [0.0, 6.0]
     assert rows.duration_s.tolist()[:3] == [10.0, 20.0, 20.0]

@@ -1,0 +1,97 @@
+"""The baseline `slurm` in charge of a simulated cluster, and the readers of a site's files."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from autopilot.core.model.errors import InputError
+from simulator.baselines.slurm import accounts, config
+from simulator.baselines.slurm.config import seconds
+from simulator.baselines.slurm.hostlist import expand
+from simulator.baselines.slurm.policy import Slurm
+from simulator.running.simulation import Simulated, Simulation
+from tests.kits.cluster_kit import inventory, make_jobs
+
+CONF = """SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=60,bf_window=2880,bf_max_job_user=4
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+PriorityMaxAge=7-0
+PartitionName=main Nodes=n[1-4] Default=YES MaxTime=2:00:00 PriorityTier=3
+"""
+SHOWN = """Configuration data as of 2026-01-01T00:00:00
+SchedulerType           = sched/backfill
+SchedulerParameters     = bf_interval=60,bf_window=2880,bf_max_job_user=4
+PriorityType            = priority/multifactor
+PriorityWeightAge       = 1000
+PriorityMaxAge          = 7-00:00:00
+
+PartitionName=main
+   AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL
+   Default=YES QoS=N/A
+   MaxNodes=UNLIMITED MaxTime=02:00:00 MinNodes=0
+   Nodes=n[1-4]
+   PriorityJobFactor=1 PriorityTier=3 RootOnly=NO
+"""
+
+
+def run(rows: list[tuple[float, float, int]], limits_s: list[float], nodes: int = 2) -> Simulated:
+    """A run on nodes of 8 GPUs."""
+    jobs = make_jobs(rows)
+    jobs.limit_s = limits_s
+    simulated = Simulation(inventory(nodes, 8), jobs, lambda _cluster: Slurm()).run()
+    assert simulated.found.violations == ()
+    return simulated
+
+
+def test_a_plan_takes_whole_nodes_and_lets_only_short_work_pass() -> None:
+    """A gang of two nodes waits for the first end; one GPU is free before that for a job that ends in time."""
+    rows = [(0.0, 600.0, 8), (0.0, 600.0, 4), (10.0, 100.0, 16), (20.0, 100.0, 1), (21.0, 100.0, 1)]
+    starts = run(rows, [600.0, 600.0, 600.0, 1200.0, 120.0]).cluster.first_start_s
+    assert starts[4] < 100.0
+    assert 600.0 <= starts[2] < 660.0
+    assert starts[3] >= 700.0
+
+
+def test_work_beyond_its_limit_is_stopped_at_a_check() -> None:
+    """Limits are checked every 30 s."""
+    cluster = run([(0.0, 1000.0, 1)], [60.0]).cluster
+    assert 60.0 < cluster.end_s[0] <= 120.0
+
+
+def test_what_scontrol_shows_is_read_like_the_file() -> None:
+    """slurm.conf, and the output of `scontrol show config` and `show partition`, give the same site."""
+    written, shown = config.parse(CONF), config.parse(SHOWN)
+    assert written == shown
+    assert (written.bf_window_s, written.bf_max_job_user, written.max_age_s) == (172_800.0, 4, 604_800.0)
+    assert (written.partitions["main"].tier, written.partitions["main"].max_time_s) == (3, 7200.0)
+
+
+def test_what_sacctmgr_shows_is_read_like_commands() -> None:
+    """Shares and limits of associations, and QOS."""
+    written = accounts.parse("add account pb fairshare=4 GrpTRES=gres/gpu=10\nadd user u4 account=pb fairshare=2")
+    shown = accounts.parse(
+        "Cluster|Account|User|Par Name|Share|GrpTRES\n"
+        "c|root|||1|\nc|root|root||1|\nc|pb||root|4|gres/gpu=10\nc|pb|u4||2|\n"
+        "Name|Priority|GraceTime|Preempt|MaxTRESPU\nhigh|50|00:01:00|low|gres/gpu=6\n"
+    )
+    assert written.associations == {key: shown.associations[key] for key in written.associations}
+    assert shown.qos["high"].preempts == {"low"}
+    assert (shown.qos["high"].grace_s, shown.qos["high"].limits.user) == (60, {"gres/gpu": 6.0})
+
+
+@pytest.mark.parametrize(
+    ("text", "value_s"), [("30", 1800), ("5:00", 300), ("1-00:00:00", 86_400), ("2:30:00", 9000), ("UNLIMITED", inf)]
+)
+def test_times_are_read_as_slurm_writes_them(text: str, value_s: float) -> None:
+    """A bare number is minutes."""
+    assert seconds(text, "here") == value_s
+
+
+def test_host_lists_are_expanded_and_bad_ones_refused() -> None:
+    """Ranges keep their leading zeros."""
+    assert expand("a1,n[08-10,12]") == ["a1", "n08", "n09", "n10", "n12"]
+    with pytest.raises(InputError, match="write it as in"):
+        expand("n[4-1]")
