@@ -54,6 +54,18 @@ def check_output(path: Path, flag: str = "") -> None:
         raise InputError(f"{name}: the folder {target.parent} cannot be written; choose another folder")
 
 
+def check_folder(folder: Path, flag: str) -> None:
+    """Create `folder` where it is missing. Raise `InputError` where files could not be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+        reason = "Permission denied"
+    except OSError as error:
+        writable, reason = False, error.strerror or str(error)
+    if not writable:
+        raise InputError(f"{folder}: cannot be written: {reason}; name another folder with {flag}")
+
+
 def replace_file(path: Path, fill: Callable[[Path], object], *, durable: bool = False) -> None:
     """Let `fill` write a temporary file, then move its content to `path`. With `durable` it is on disk on return.
 

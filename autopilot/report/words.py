@@ -116,14 +116,13 @@ _UNFAIR = "; the averages are over the jobs that each of them finished"
 
 def _alone(run: PolicyRun) -> str:
     finished, submitted = pick(run.result, "jobs", "finished"), pick(run.result, "jobs", "submitted")
-    wait_s = pick(run.result, "jobs", "queue_wait_s_mean")
+    waits = ((name, pick(run.result, *path)) for name, path in WAITS)
     parts = [f"{run.name} finished {count(finished)} of {count(submitted)} jobs"]
     for name, path, until in HEADLINE_UTILIZATION:
         if (ratio := pick(run.result, *path)) is not None:
             parts.append(f"at a {name} of {format_ratio(ratio)}{until}")
             break
-    if wait_s is not None:
-        parts.append(f"with a mean wait of {format_duration(wait_s)} before the first start")
+    parts += [f"with a {name} of {format_duration(wait_s)}" for name, wait_s in waits if wait_s is not None][:1]
     return ", ".join(parts) + "."
 
 

@@ -247,6 +247,8 @@ def _tenants(simulated: Simulated, alone_jct_s: Mapping[str, float]) -> dict[str
             "finished": len(waits.jct_s),
             "queue_wait_s_mean": mean(waits.queue_s),
             "total_wait_s_mean": mean(waits.total_s),
+            "total_wait_s_p50": quantile(sorted(waits.total_s), 0.50),
+            "total_wait_s_p90": quantile(sorted(waits.total_s), 0.90),
             "slowdown": _finite(_ratio(jct_s, alone_s)) if alone_s is not None else None,
         }
     return entries
@@ -278,6 +280,8 @@ def _jobs(simulated: Simulated, unusable: Mapping[str, int], worst: tuple[float 
         "queue_wait_s_p95": quantile(waits.queue_s, 0.95),
         "queue_wait_s_p99": quantile(waits.queue_s, 0.99),
         "total_wait_s_mean": mean(waits.total_s),
+        "total_wait_s_p50": quantile(waits.total_s, 0.50),
+        "total_wait_s_p90": quantile(waits.total_s, 0.90),
         "total_wait_s_p99": quantile(waits.total_s, 0.99),
         "longest_wait_s": longest[0]["total_wait_s"] if longest else None,
         "longest_waits": longest,

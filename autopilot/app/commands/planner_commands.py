@@ -16,12 +16,14 @@ from autopilot.app.compare.running import Kept, Record, run_all
 from autopilot.app.compare.summary import Finding, Group, findings, groups_of, heading, spread_text
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted
-from autopilot.files import write_bytes
+from autopilot.files import check_folder, write_bytes
 from autopilot.metering.prices import Prices, flat_prices, load_prices
 from autopilot.report.comparison import Bars, ComparisonPage, Range, Table, write_comparison
-from autopilot.report.words import Statement
+from autopilot.report.words import Statement, refused_words
 
 SCHEMA = "gpu-autopilot/comparison/1"
+MOST_REFUSALS = 5
+"""Runs whose refused requests are told."""
 PLOTTED = (("total wait, mean", "hours", 3600.0), ("real utilization until the last arrival", "% of the GPUs", 0.01))
 
 
@@ -53,6 +55,9 @@ def run_compare(comparison: Comparison, desk: Desk, json_out: Path | None) -> No
     """Run what has not run yet, and show all of it."""
     prices = desk.prices()
     checked = check(comparison)
+    folder = desk.report or state_folder() / "compare" / "page"
+    if json_out != Path("-"):
+        check_folder(folder, "--report")
     records = run_kept(checked.cases, desk)
     currency = prices.currency if prices is not None else ""
     groups = groups_of(checked.cases, records, prices)
@@ -64,9 +69,8 @@ def run_compare(comparison: Comparison, desk: Desk, json_out: Path | None) -> No
     facts = _facts(comparison, checked)
     out.print(" · ".join(facts))
     _print(groups, found, currency)
-    for line in _notes(comparison, checked):
+    for line in _notes(comparison, checked, records):
         out.print(line)
-    folder = desk.report or state_folder() / "compare" / "page"
     title = f"Comparison on {next(iter(checked.worlds.values())).title}"
     write_bytes(markdown(title, facts, groups, found, currency).encode(), folder / "summary.md")
     page = ComparisonPage(
@@ -76,7 +80,7 @@ def run_compare(comparison: Comparison, desk: Desk, json_out: Path | None) -> No
         findings=tuple(Statement(each.words, each.better) for each in found),
         tables=tuple(_table(group, currency) for group in groups),
         bars=tuple(_bars(groups, *each) for each in PLOTTED),
-        notes=tuple(_notes(comparison, checked)),
+        notes=tuple(_notes(comparison, checked, records)),
         command=command_line(),
     )
     out.print(f"report: {write_comparison(page, folder)}")
@@ -150,9 +154,14 @@ def _facts(comparison: Comparison, checked: Checked) -> list[str]:
     ]
 
 
-def _notes(comparison: Comparison, checked: Checked) -> list[str]:
+def _notes(comparison: Comparison, checked: Checked, records: Sequence[Record]) -> list[str]:
     """How to read the ranges, and the notes on the input."""
     notes = [note for world in checked.worlds.values() for note in world.notes]
+    notes += [
+        f"{case.policy}, seed {case.seed}: {words}"
+        for case, record in zip(checked.cases, records, strict=True)
+        if (words := refused_words(record["result"]))
+    ][:MOST_REFUSALS]
     if len(comparison.seeds) > 1 and comparison.base.jobs is not None and not comparison.base.jitter_ratio:
         notes.append(
             "The jobs of a file are the same for every seed: the seeds differ in telemetry and models only. "

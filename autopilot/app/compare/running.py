@@ -16,7 +16,7 @@ from autopilot.app.compare.cases import Case, digest_of
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import SimulationOutcome, simulate
 from autopilot.core.model.errors import InputError
-from autopilot.files import write_bytes
+from autopilot.files import check_folder, write_bytes
 from simulator.plugins.code import packed, unpack
 
 SCHEMA = "gpu-autopilot/comparison-run/1"
@@ -47,6 +47,10 @@ class Kept:
         """Keep one run. Raises `InputError` where the folder cannot be written."""
         write_bytes(json.dumps(record, allow_nan=False).encode(), self.folder / f"{digest}.json")
 
+    def check(self) -> None:
+        """Raise `InputError` where nothing could be kept, before anything runs."""
+        check_folder(self.folder, "--results")
+
 
 def workers_for(runs: int, wanted: int | None) -> int:
     """Processes to run in: at most the cores of this machine, and no more than there are runs."""
@@ -70,6 +74,8 @@ def run_all(
     missing = {digest: case for digest, case in zip(digests, cases, strict=True) if digest not in records}
     if done is not None and records:
         done(len(records), len(records) + len(missing), f"{len(records)} kept from before")
+    if missing:
+        kept.check()
     total = len(records) + len(missing)
     ended = _on_dask(missing, dask) if dask is not None else _parallel(missing, workers_for(len(missing), workers))
     for digest, record in ended:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from autopilot.app.compare.cases import UNCHANGED, Case
 from autopilot.app.compare.running import Record
-from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio
+from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio
 from autopilot.metering.prices import Prices
 from autopilot.report.words import TO_LAST_ARRIVAL, count, pick
 
@@ -28,8 +29,12 @@ class Figure:
 FIGURES: tuple[Figure, ...] = (
     Figure("real utilization until the last arrival", (*TO_LAST_ARRIVAL, "real_utilization_ratio"), "ratio", 1),
     Figure("total wait, mean", ("jobs", "total_wait_s_mean"), "time", -1),
+    Figure("total wait, p50", ("jobs", "total_wait_s_p50"), "time", -1),
+    Figure("total wait, p90", ("jobs", "total_wait_s_p90"), "time", -1),
     Figure("total wait, longest", ("jobs", "longest_wait_s"), "time", -1),
     Figure("queue wait, mean", ("jobs", "queue_wait_s_mean"), "time", -1),
+    Figure("queue wait, p50", ("jobs", "queue_wait_s_p50"), "time", -1),
+    Figure("queue wait, p90", ("jobs", "queue_wait_s_p90"), "time", -1),
     Figure("queue wait, p99", ("jobs", "queue_wait_s_p99"), "time", -1),
     Figure("JCT, mean", ("jobs", "jct_s_mean"), "time", -1),
     Figure("jobs finished", ("jobs", "finished"), "count", 1),
@@ -47,8 +52,15 @@ FIGURES: tuple[Figure, ...] = (
     Figure("of it allocated without SM activity", (MONEY, "gap"), MONEY, -1),
     Figure("cost of a useful GPU-hour", (MONEY, "useful_hour"), MONEY, -1),
 )
-COMPARED = (FIGURES[0], FIGURES[1], FIGURES[9], FIGURES[19])
+COMPARED = tuple(
+    each
+    for each in FIGURES
+    if each.path in {(*TO_LAST_ARRIVAL, "real_utilization_ratio"), ("jobs", "total_wait_s_mean")}
+    or each.path in {("slo", "violation_ratio"), (MONEY, "useful_hour")}
+)
 """Figures that are compared in words."""
+MOST_TENANTS = 10
+"""Tenants with rows of their own: those with the most jobs. The JSON has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +126,24 @@ def groups_of(cases: Sequence[Case], records: Sequence[Record], prices: Prices |
 
 
 def _rows(by_policy: Mapping[str, Sequence[Mapping[str, object]]]) -> Iterator[tuple[Figure, tuple[Spread, ...]]]:
-    for figure in FIGURES:
+    for figure in (*FIGURES, *_of_tenants(by_policy)):
         yield (
             figure,
             tuple(Spread(tuple(pick(result, *figure.path) for result in runs)) for runs in by_policy.values()),
         )
+
+
+def _of_tenants(by_policy: Mapping[str, Sequence[Mapping[str, object]]]) -> Iterator[Figure]:
+    """The waits of each tenant, where there are several."""
+    jobs: Counter[str] = Counter()
+    for runs in by_policy.values():
+        for result in runs:
+            tenants = result.get("tenants")
+            if isinstance(tenants, Mapping):
+                jobs.update({name: each["submitted"] for name, each in tenants.items()})
+    for name, _ in jobs.most_common(MOST_TENANTS) if len(jobs) > 1 else ():
+        for part in ("mean", "p90"):
+            yield Figure(f"total wait of {name}, {part}", ("tenants", name, f"total_wait_s_{part}"), "time", -1)
 
 
 def money_of(record: Record, prices: Prices) -> dict[str, float | None]:
@@ -190,14 +215,14 @@ def _differences(words: str, ours: tuple[Group, str], theirs: tuple[Group, str],
         if one is None or two is None or one.middle is None or two.middle is None:
             continue
         pairs = [(a, b) for a, b in zip(one.by_seed, two.by_seed, strict=True) if a is not None and b is not None]
-        better = sum((a - b) * figure.better > 0 for a, b in pairs)
-        worse = sum((a - b) * figure.better < 0 for a, b in pairs)
-        texts = [number_text(figure.kind, each.middle) for each in (one, two)]
-        if not better and not worse and texts[0] == texts[1]:
+        differing = [(a, b) for a, b in pairs if number_text(figure.kind, a) != number_text(figure.kind, b)]
+        better = sum((a - b) * figure.better > 0 for a, b in differing)
+        worse = sum((a - b) * figure.better < 0 for a, b in differing)
+        if not better and not worse:
             continue
-        verdict = f"better with {better}, worse with {worse} of {len(pairs)} seeds"
+        ours_text, theirs_text = (number_text(figure.kind, each.middle) for each in (one, two))
+        values = f"{ours_text} instead of {theirs_text}" if ours_text != theirs_text else f"{ours_text}, as a median"
+        verdict = f"better with {better}, worse with {worse} of {counted(len(pairs), 'seed')}"
         side = None if better == worse else better > worse
-        found.append(
-            Finding(f"{words}: {heading(figure, currency)} {texts[0]} instead of {texts[1]} ({verdict})", side)
-        )
+        found.append(Finding(f"{words}: {heading(figure, currency)} {values} ({verdict})", side))
     return found

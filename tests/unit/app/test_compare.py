@@ -159,6 +159,38 @@ def test_medians_ranges_and_verdicts_are_those_of_the_seeds() -> None:
     assert found.better
 
 
+def test_what_prints_the_same_does_not_differ() -> None:
+    """A second of 600 is no finding; where seeds differ and the medians print the same, one value is told."""
+    cases = [case(policy, seed) for policy in ("one", "two") for seed in (1, 2, 3)]
+    same = [record(wait_s) for wait_s in (600.0, 1200.0, 1800.0, 601.0, 1201.0, 1801.0)]
+    assert findings(groups_of(cases, same, None)) == ()
+    mixed = [record(wait_s) for wait_s in (600.0, 1200.0, 1800.0, 300.0, 1200.0, 2400.0)]
+    (found,) = findings(groups_of(cases, mixed, None))
+    assert "total wait, mean 20 min, as a median (better with 1, worse with 1 of 3 seeds)" in found.words
+
+
+def test_each_of_several_tenants_has_its_waits() -> None:
+    """Mean and p90 by tenant, the one with most jobs first; a single tenant has no rows of its own."""
+    one, two = record(600.0), record(600.0)
+    one["result"]["tenants"] = {"a": {"submitted": 1, "total_wait_s_mean": 60.0, "total_wait_s_p90": 120.0}}
+    two["result"]["tenants"] = one["result"]["tenants"] | {"b": {"submitted": 3, "total_wait_s_mean": 0.0}}
+    groups = [groups_of([case("one", 1)], [each], None)[0] for each in (one, two)]
+    titles = [[figure.title for figure, _ in group.rows if " of " in figure.title] for group in groups]
+    assert titles == [[], ["total wait of b, mean", "total wait of a, mean", "total wait of a, p90"]]
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A home that cannot be written: the message names the option that gives another folder."""
+    monkeypatch.setattr(running, "run_case", lambda _: pytest.fail("nothing may run"))
+    (tmp_path / "home").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    for more, flag in (((), "--report"), (("--report", "page"), "--results")):
+        assert call("compare", *SMALL, "--policy", "fifo", "--seeds", "1", *more) == 2
+        assert f"cannot be written: Not a directory; name another folder with {flag}" in capsys.readouterr().err
+
+
 def test_money_is_every_gpu_over_the_makespan() -> None:
     """8 GPUs for 2 h at 3: 48; half of it idle; of the other half three quarters without SM activity."""
     (group,) = groups_of([case("one", 1)], [record(None)], flat_prices(3.0))
@@ -178,7 +210,7 @@ def test_a_change_is_compared_with_the_unchanged_cluster() -> None:
     found = findings(groups_of(cases, [record(600.0), record(300.0)], None))
     assert [each.words for each in found] == [
         "one: 1x8 with nodes=+4 instead of the unchanged cluster: total wait, mean 5 min instead of 10 min "
-        "(better with 1, worse with 0 of 1 seeds)"
+        "(better with 1, worse with 0 of 1 seed)"
     ]
 
 

@@ -139,18 +139,22 @@ def test_a_scenario_beside_a_journal_is_refused(capsys: pytest.CaptureFixture[st
     assert "leave out --scenario" in capsys.readouterr().err
 
 
-def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every Python block of docs/python-api.md, in order, in one name space."""
-    blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8"), re.DOTALL
-    )
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("python-api.md", ("fifo-skip instead of fifo", "did you mean fifo-skip?")),
+        ("research.md", ("half-ratio", "evictions")),
+    ],
+)
+def test_the_examples_of_the_page_run(page: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Every Python block of a page, in order, in one name space."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block, "docs/python-api.md", "exec"), names)
+        exec(compile(block, page, "exec"), names)
     printed = capsys.readouterr().out
-    assert "fifo-skip instead of fifo" in printed
-    assert "did you mean fifo-skip?" in printed
-    assert len(blocks) >= 5
+    assert not [each for each in words if each not in printed]
+    assert len(blocks) >= 3
 
 
 def test_the_api_gives_the_figures_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ def test_the_headline_of_one_policy_has_its_utilization(data: ReportData) -> Non
         "autopilot",
         utilization={"to_last_arrival": None, "real_utilization_ratio": None, "to_last_arrival_ratio": None},
     )
-    assert "autopilot finished 3,997 of 4,000 jobs, with a mean wait of" in headline(blind)
+    assert "autopilot finished 3,997 of 4,000 jobs, with a mean total wait of" in headline(blind)
 
 
 def test_jobs_that_fared_worse_are_named_on_the_page() -> None:
