@@ -109,12 +109,16 @@ def shortened(tree: Any) -> Any:
     """The same expression without the nodes that pass on the value of their one part: most nodes do."""
     if next(tree.find_data("member_object"), None) is not None:
         return tree  # its value depends on the rules that it is reached by
+    return _without_passing(tree)
+
+
+def _without_passing(tree: Any) -> Any:
     while len(tree.children) == 1 and not isinstance(tree.children[0], str):
         inner = tree.children[0]
         if tree.data not in PASSING and (tree.data, inner.data) != ("primary", "literal"):
             break
         tree = inner
-    parts = [each if isinstance(each, str) else shortened(each) for each in tree.children]
+    parts = [each if isinstance(each, str) else _without_passing(each) for each in tree.children]
     return type(tree)(str(tree.data), parts, tree.meta)
 
 
