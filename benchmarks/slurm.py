@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kit import OUT, ROOT, data_folder, table, write_json
+from benchmarks.slurm_figures import figures
 from benchmarks.slurm_play import Player, Score, score
 from benchmarks.slurm_recordings import Recording, read
 from benchmarks.slurm_states import Pass, passes, preemptions
@@ -56,11 +57,14 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is known of one workload; `stops` are recorded preemptions and those of the recorded victim."""
+    """What is known of one workload. `stops`: recorded preemptions, and those of the recorded victim; `figures`: those
+    of sprio and sshare, and how many are equal.
+    """
 
     passes: dict[str, Tally]
     run: Score
     stops: tuple[int, int]
+    figures: tuple[int, int]
 
 
 def folders(given: Sequence[Path]) -> list[Path]:
@@ -100,6 +104,12 @@ def judge_stops(recording: Recording) -> tuple[int, int]:
     return len(found), sum(found)
 
 
+def judge_figures(recording: Recording) -> tuple[int, int]:
+    """Priority and share figures that were printed, and how many are equal to the last digit."""
+    found = [printed == computed for _, printed, computed in figures(recording)]
+    return len(found), sum(found)
+
+
 def print_all(judged: dict[str, Judged]) -> dict[str, Any]:
     """The three tables, and their sums as a document."""
     total = {loop: Tally() for loop in LOOPS}
@@ -114,6 +124,9 @@ def print_all(judged: dict[str, Judged]) -> dict[str, Any]:
     stops, right = (sum(one.stops[k] for one in judged.values()) for k in (0, 1))
     if stops:
         print(f"\nrecorded preemptions {stops}, of the recorded victim {right}")
+    shown, equal = (sum(one.figures[k] for one in judged.values()) for k in (0, 1))
+    if shown:
+        print(f"\npriority and share figures {shown}, equal {equal}")
     print()
     runs = {name: one.run for name, one in judged.items()}
     mean = sum(run.within_tolerance for run in runs.values()) / max(len(runs), 1)
@@ -135,6 +148,7 @@ def print_all(judged: dict[str, Judged]) -> dict[str, Any]:
     return {
         "passes": {loop: asdict(tally) for loop, tally in total.items()},
         "preemptions": {"recorded": stops, "same_victim": right},
+        "figures": {"printed": shown, "equal": equal},
         "runs": {name: asdict(run) for name, run in runs.items()},
         "within_tolerance_mean": mean,
     }
@@ -157,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             judge_passes(recording, out / f"{recording.name}-passes.csv"),
             judge_run(recording, out / f"{recording.name}-starts.csv"),
             judge_stops(recording),
+            judge_figures(recording),
         )
     write_json(given.json, print_all(judged))
     return 0

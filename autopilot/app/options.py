@@ -93,6 +93,7 @@ class SimulateOptions:
     rate_scale: float = 1.0
     engine: str | None = None  # the baseline in charge, beside which the policies only recommend; None: no engine
     interval_s: float = ADVICE_S  # between two decisions beside an engine
+    slurm: Path | None = None  # folder with the files of a site of Slurm, for the baseline
     journal: Path | None = None
     registry: Path | None = None
     series: bool = True  # collect what plots need
@@ -134,6 +135,8 @@ class SimulateOptions:
         ):
             if given and self.jobs is None:
                 raise InputError(f"{flag}: applies to a job file; name one with --jobs")
+        if self.slurm is not None and self.policies and "slurm" not in self.policies:
+            raise InputError("--slurm: settings of the baseline slurm, which does not run; add --policy slurm")
         if self.rate_scale < 1.0 and self.jobs and self.requests is None and self.scenario is None:
             raise InputError("--rate-scale: thins requests, and there are none; name them with --requests")
 

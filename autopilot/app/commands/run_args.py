@@ -98,6 +98,14 @@ Partitions = Annotated[
         show_default="the models that the accounting names",
     ),
 ]
+SlurmSite = Annotated[
+    Path | None,
+    typer.Option(
+        "--slurm",
+        help="Folder with a site's slurm.conf, accounts.txt and topology.conf, for the baseline slurm.",
+        show_default="Slurm's defaults",
+    ),
+]
 ShardsPerGpu = Annotated[
     int | None,
     typer.Option("--shards-per-gpu", help="How many gres/shard of Slurm make one GPU.", show_default="unknown"),

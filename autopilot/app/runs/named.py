@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from autopilot.app.runs.world import World
@@ -11,6 +12,8 @@ from autopilot.core.model.policy_names import ClusterNames, check_names
 from autopilot.settings import load_policy, policy_names, shipped_policy
 from simulator.baselines import BASELINES
 from simulator.baselines.kueue import Kueue
+from simulator.baselines.slurm.files import read_site
+from simulator.baselines.slurm.policy import Slurm
 from simulator.baselines.static import Static
 from simulator.plugins.registry import made, registered_names
 from simulator.running.engine import Scheduler
@@ -63,4 +66,6 @@ def scheduler_of(name: str, world: World) -> Scheduler:
         return Static(world.guaranteed_nodes)
     if name == "kueue":
         return Kueue(world.spec.queues)
+    if name == "slurm" and world.slurm is not None:
+        return Slurm(partial(read_site, world.slurm))
     return BASELINES[name]() if name in BASELINES else made(name)

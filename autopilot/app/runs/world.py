@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from math import ceil, isnan
+from pathlib import Path
 
 import numpy as np
 
@@ -58,6 +59,7 @@ class World:
     services: Services = field(default_factory=Services)
     notes: tuple[str, ...] = ()
     start_s: float | None = None  # seconds since 1970 at which the run starts; None: the input has no dates
+    slurm: Path | None = None  # folder with the files of a site of Slurm
     _jobs: Jobs = field(default_factory=Jobs)
 
     def jobs(self) -> Jobs:
@@ -147,6 +149,7 @@ def build_world(options: SimulateOptions) -> World:
             *services.notes,
         ),
         start_s=trace.start_s if trace is not None else None,
+        slurm=options.slurm,
         _jobs=jobs,
     )
 

@@ -23,7 +23,8 @@ class Share:
     usage: float = 0.0
     norm_shares: float = 1.0
     level_shares: float = 1.0
-    effective: float | None = None  # classic: None until it is asked for after a tick
+    norm_usage: float = 0.0  # Fair Tree: its part of all usage, at the last tick
+    effective: float | None = None  # of its parent's usage (Fair Tree); classic: None until it is asked for
     level_fs: float = inf
     fair: float = 1.0
 
@@ -84,6 +85,8 @@ class Shares:
         if self._config.fair_tree:
             ranks = _Ranks(len(self.users))
             ranks.walk(self.root.children, tied=False)
+            for share in self._of.values():
+                share.norm_usage = share.usage / self.root.usage if self.root.usage else 0.0
         else:
             self._accounts(self.root)
 
@@ -155,7 +158,7 @@ class _Ranks:
 
 def _level_fs(share: Share) -> float:
     parent = share.parent.usage if share.parent is not None else 0.0
-    used = share.usage / parent if parent else 0.0
+    share.effective = used = share.usage / parent if parent else 0.0
     if not share.level_shares:
         return 0.0
     return share.level_shares / used if used else inf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.slurm import KEPT, Tally
+from benchmarks.slurm_figures import figures
 from benchmarks.slurm_play import Player, score
 from benchmarks.slurm_recordings import read
 from benchmarks.slurm_states import passes, preemptions
@@ -35,3 +36,10 @@ def test_a_whole_run_follows_the_recorded_ones(name: str) -> None:
     """With the loop phases of run 1 nearly all jobs start when they started."""
     recording = read(KEPT / name)
     assert score(recording, Player(recording, 1).play()).within_tolerance >= 0.9
+
+
+def test_priority_and_share_figures_equal_what_was_printed() -> None:
+    """Computed from events, accounts and settings, they equal sprio and sshare to the last digit."""
+    found = list(figures(read(KEPT / "fair-tree")))
+    assert len(found) > 2000
+    assert [each for each in found if each[1] != each[2]] == []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 
 import pytest
 
 from autopilot.core.model.errors import InputError
 from simulator.baselines.slurm import accounts, config
 from simulator.baselines.slurm.config import seconds
+from simulator.baselines.slurm.files import read_site
 from simulator.baselines.slurm.hostlist import expand
+from simulator.baselines.slurm.model import Node
 from simulator.baselines.slurm.policy import Slurm
 from simulator.running.simulation import Simulated, Simulation
 from tests.kits.cluster_kit import inventory, make_jobs
@@ -35,6 +38,18 @@ PartitionName=main
    Nodes=n[1-4]
    PriorityJobFactor=1 PriorityTier=3 RootOnly=NO
 """
+
+
+def test_a_site_is_read_from_its_folder(tmp_path: Path) -> None:
+    """Settings, accounts and switches; a folder without settings is refused."""
+    nodes = tuple(Node(name, 32, ("a100",) * 8) for name in ("n1", "n2"))
+    with pytest.raises(InputError, match="write the output of scontrol"):
+        read_site(tmp_path, nodes)
+    (tmp_path / "config.txt").write_text(SHOWN.replace("n[1-4]", "x[1-4]"), encoding="utf-8")
+    (tmp_path / "accounts.txt").write_text("add account a\nadd user u account=a", encoding="utf-8")
+    site = read_site(tmp_path, nodes)
+    assert site.partition_nodes("main") == 0b11
+    assert site.accounts.account_of("u") == "a"
 
 
 def run(rows: list[tuple[float, float, int]], limits_s: list[float], nodes: int = 2) -> Simulated:

@@ -1,0 +1,46 @@
+"""A site from its files: settings, accounts and switches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from autopilot.core.model.errors import InputError
+from simulator.baselines.slurm import accounts, config, topology
+from simulator.baselines.slurm.model import Node
+from simulator.baselines.slurm.site import Site
+
+SETTINGS = ("slurm.conf", "config.txt")
+"""Settings as in slurm.conf, or what `scontrol show config; scontrol show partition` printed."""
+ACCOUNTS = ("accounts.txt",)
+"""What `sacctmgr -P show assoc; sacctmgr -P show qos` printed, or commands for sacctmgr."""
+
+
+def _text(folder: Path, names: tuple[str, ...]) -> str:
+    """The first of these files; "" without one. Raises `InputError` where it cannot be read."""
+    path = next((folder / name for name in names if (folder / name).exists()), None)
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+
+
+def read_site(folder: Path, nodes: tuple[Node, ...]) -> Site:
+    """The site for these nodes. A partition that names none of them has them all.
+
+    Raises `InputError` where the folder has no settings, and for what cannot be read in it.
+    """
+    text = _text(folder, SETTINGS)
+    if not text:
+        raise InputError(f"{folder}: has neither {' nor '.join(SETTINGS)}; write the output of scontrol there")
+    site = Site(nodes, config.parse(text, str(folder)), accounts.parse(_text(folder, ACCOUNTS), str(folder)))
+    partitions = {
+        name: each if site.partition_nodes(name) or not each.up else replace(each, nodes="ALL")
+        for name, each in site.config.partitions.items()
+    }
+    switches = _text(folder, ("topology.conf",))
+    tree = topology.parse(switches, [node.name for node in nodes], str(folder)) if switches else None
+    settings = replace(site.config, partitions=partitions)
+    return Site(nodes, settings, site.accounts, tree if settings.topology else None)
