@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 PYTHON = os.environ.get("AUTOPILOT_TRAINING_PYTHON", sys.executable)
 FRAMEWORKS = ("torch", "pytorch_lightning", "transformers", "accelerate", "ray")
 STEPS = 60
-LONGEST_S = 240.0
+LONGEST_S = 400.0
 
 
 @functools.cache
@@ -235,6 +235,7 @@ def test_the_function_of_the_page_answers_a_request_in_ray_train(tmp_path: Path)
     (tmp_path / "request").write_text('{"id": "one"}')
     program = written(tmp_path / "program.py", code_under("Ray Train"), RAY)
     settings = {"GPU_AUTOPILOT_ANNOTATIONS": str(tmp_path / "request"), "RAY_USAGE_STATS_ENABLED": "0"}
+    settings |= {"RAY_raylet_start_wait_time_s": "150"}  # on a busy machine it takes longer than its 30 s
     status, printed = ended(start([program, str(tmp_path)], **settings))
     assert status == 0, printed[-3000:]
     assert json.loads((tmp_path / "answer").read_text()) == ["one", 0, True]
