@@ -152,7 +152,7 @@ LONG = (
     "tests/unit/app/test_advised",
     "tests/unit/app/test_backtest_bursts.py::test_the_gate_is_given",
     "tests/unit/app/test_backtest_bursts.py::test_peaks",
-    "tests/unit/app/test_commands.py::test_a_job_is_as_busy",
+    "tests/unit/app/test_commands.py::test_a_job_file_has_no_activity",
     "tests/unit/app/test_commands.py::test_among_several_tenants",
     "tests/unit/app/test_commands.py::test_dates_of_a_job_file",
     "tests/unit/app/test_commands.py::test_each_policy_has_a_journal",

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+RECORDED = ("eligible_s", "start_s", "end_s")
+"""Recorded times of a job, which count from the first submit as all others do."""
+
 DATED_FROM_S = 1e9
 """A first submit of at least this is a date (seconds since 1970; this is in 2001)."""
 
@@ -120,7 +123,7 @@ def _columns_of(frame: pd.DataFrame, path: Path) -> tuple[dict[str, Texts], dict
                 raise InputError(f"{path}: {where}, column {column.name}: {value!r} is neither true nor false")
         else:
             numbers[column.name] = number_array(frame, column.name, path)
-    for name in ("start_s", "end_s"):
+    for name in RECORDED:
         if name in frame.columns:
             numbers[name] = number_array(frame, name, path)
     # Binary32 in the file (0.46 -> 0.4600000083) does not carry nine digits.
@@ -205,7 +208,11 @@ def _build(
         source=str(path),
         **columns,
         assumed=assumed,
-        extra={str(n): frame[n].to_numpy()[kept] for n in frame.columns if n not in BY_NAME},
+        extra={
+            str(n): numbers[n][kept] - first_s if n in RECORDED else frame[n].to_numpy()[kept]
+            for n in frame.columns
+            if n not in BY_NAME
+        },
         rows=len(frame),
         unusable_by_reason=dict(reasons.count_by_reason),
         first_unusable=reasons.first_rows(frame, path),

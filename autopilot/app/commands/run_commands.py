@@ -223,6 +223,8 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("goodput (useful / allocated)", "utilization.goodput_ratio", "ratio"),
     ("JCT, mean", "jobs.jct_s_mean", "time"),
     ("queue wait, mean", "jobs.queue_wait_s_mean", "time"),
+    ("queue wait, p50", "jobs.queue_wait_s_p50", "time"),
+    ("queue wait, p90", "jobs.queue_wait_s_p90", "time"),
     ("queue wait, p99", "jobs.queue_wait_s_p99", "time"),
     ("slowdown, worst tenant", "jobs.slowdown_worst", "number"),
     ("inference latency, p99", "slo.p99_latency_s", "time"),
@@ -276,9 +278,10 @@ def print_outcome(outcome: SimulationOutcome) -> None:
         + (f", engine {outcome.setting.engine} (the autopilot only recommends)" if outcome.setting.engine else "")
     )
     names = [policy.name + (" (interrupted)" if policy.result["interrupted"] else "") for policy in outcome.policies]
-    rows = [
-        [heading, *(_cell(policy.result, key, kind) for policy in outcome.policies)] for heading, key, kind in FIGURES
-    ]
+    results = [policy.result for policy in outcome.policies]
+    if world.recorded:
+        names, results = [*names, "as recorded"], [*results, dict(world.recorded)]
+    rows = [[heading, *(_cell(result, key, kind) for result in results)] for heading, key, kind in FIGURES]
     print_rows(["", *names], [row for row in rows if set(row[1:]) != {"-"}], figures=True)
     for policy in outcome.policies:
         if policy.name not in BASELINE_NAMES and (worse := fared_words(policy.result)):

@@ -71,7 +71,8 @@ class SimulationOutcome:
 
     def document(self) -> dict[str, Any]:
         """The JSON that `--json` writes."""
-        return document(self.setting, {outcome.name: outcome.result for outcome in self.policies})
+        result = document(self.setting, {outcome.name: outcome.result for outcome in self.policies})
+        return result | ({"as_recorded": dict(self.world.recorded)} if self.world.recorded else {})
 
     def job_frames(self) -> list[Any]:
         """A table of jobs per policy, for `--jobs-out`."""
@@ -220,7 +221,7 @@ def _run(
             run.journal.close()
         if metered is not None:
             metered.close(simulation.engine.now_s)
-    if stays is not None and telemetry != "off":
+    if stays is not None and telemetry != "off" and options.jobs is None:  # that of a job file is drawn, not known
         stays.know(*behaviours_of(world.seed, jobs), owners.absences)
     measured = _measured(simulated, stays, owners, recorder, services, alone, world.spec.queues)
     result = policy_result(simulated, measured, world.unusable_by_reason)

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from math import ceil, isnan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from autopilot.core.model.records import Inventory
 from autopilot.core.model.units import parse_cluster_shape
 from simulator.inference.deployments import Services, requests_for
 from simulator.inference.services import ServiceFleet
+from simulator.outcome.recorded import recorded_result
 from simulator.running.faults import FaultOptions
 from simulator.scenarios import Scenario, load_scenario
 from simulator.specs.clusterfile import ClusterSpec, parse_cluster
@@ -35,6 +37,10 @@ DEFAULT = "quickstart"
 DEFAULT_PLAYED = (
     f"no scenario and no job file is named, so the shipped scenario {DEFAULT} is played; name one with --scenario, or "
     "your own jobs with --jobs"
+)
+DRAWN = (
+    "a job file has no SM activity: what the autopilot sees of it is drawn by the kind of work, and no "
+    "utilization, price or page counts it"
 )
 LIMIT_SEED = 1
 """Seed of the declared limits that are generated where a file has none (reference: `easy`)."""
@@ -60,6 +66,7 @@ class World:
     notes: tuple[str, ...] = ()
     start_s: float | None = None  # seconds since 1970 at which the run starts; None: the input has no dates
     slurm: Path | None = None  # folder with the files of a site of Slurm
+    recorded: Mapping[str, Any] | None = None  # figures of the starts that the job file has
     _jobs: Jobs = field(default_factory=Jobs)
 
     def jobs(self) -> Jobs:
@@ -147,9 +154,11 @@ def build_world(options: SimulateOptions) -> World:
             *(trace.notes if trace is not None else ()),
             *_queue_notes(spec, tenants),
             *services.notes,
+            *((DRAWN,) if options.jobs is not None and options.telemetry != "off" else ()),
         ),
         start_s=trace.start_s if trace is not None else None,
         slurm=options.slurm,
+        recorded=recorded_result(trace, spec.gpus) if trace is not None and options.jobs is not None else None,
         _jobs=jobs,
     )
 

@@ -90,7 +90,6 @@ def read_accounting(
     if not rows.cells:
         raise InputError(f"{path}: no row in the file, only its header")
     found = Accounting(frame_of(rows, path, columns or {}), len(rows.cells))
-    found.notes += notes_of(rows, encoding)
 
     def label(row: int) -> str:
         return f"job {row + 1}" if json else f"line {rows.lines[row]}"
@@ -123,6 +122,7 @@ def read_accounting(
     _limits(found)
     _drop_never_started(found)
     found.frame = _table(found, columns or {})
+    found.notes += notes_of(rows, encoding)
     return found
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autopilot.core.model.units import counted
-from simulator.traces.gpu_models import models_like
+from simulator.traces.gpu_models import KNOWN_GPU_MODELS, models_like
 from simulator.traces.table_files import number_array
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SUMMED = ("gpus", "nodes", "cpus", "shards")
 _LAST = ("end_s", "duration_s", "start_s", "eligible_s", "submit_s")
 SECONDS_PER_HOUR = 3600.0
+LOST = "recorded_lost_gpu_s"
+"""Work of the earlier runs of a requeued job, in GPU-seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def jobs_of_rows(frame: pd.DataFrame, path: Path) -> tuple[pd.DataFrame, list[st
     """The jobs, which arrive when they became eligible, and notes."""
     notes: list[str] = []
     frame = frame.copy()
-    for name in (each for each in ("eligible_s", "run", *_SUMMED) if each in frame):
+    for name in (each for each in ("eligible_s", "start_s", "end_s", "run", *_SUMMED) if each in frame):
         frame[name] = number_array(frame, name, path)
     if "run_of" in frame and "run" in frame:
         frame = _last_runs(frame, notes)
@@ -82,6 +84,12 @@ def _last_runs(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
         )
     if resized.any():
         notes.append(f"{counted(int(resized.sum()), 'part')} of resized jobs arrive when the part before ended")
+    first_s = groups["start_s"].transform("min").to_numpy(np.float64)
+    whole = several.to_numpy(dtype=bool) & ~resized
+    frame.loc[whole, "start_s"] = first_s[whole[np.flatnonzero(several)]]
+    lost = (mine["gpus"] * mine["duration_s"]).where(mine["run"] < last, 0.0).groupby(mine["run_of"]).transform("sum")
+    frame[LOST] = 0.0
+    frame.loc[whole, LOST] = lost.to_numpy(np.float64)[whole[np.flatnonzero(several)]]
     frame["job_id"] = np.where(several & ~earlier & ~resized, frame["run_of"], frame["job_id"])
     return frame[~earlier].copy()
 
@@ -139,7 +147,7 @@ def hold_to_models(frame: pd.DataFrame, by_type: Mapping[str, int], site: Site) 
         for cell in types.unique():
             names = [name.strip() for name in cell.split("|") if name.strip()]
             found = dict.fromkeys(model for name in names for model in models_like(name, by_type))
-            own = all(name in found for name in names)
+            own = all(name in KNOWN_GPU_MODELS for name in names)
             words[cell] = "" if site.any_model and not own else "|".join(found)
         read = [f"{cell} is {words[cell]}" for cell in words if cell and words[cell] not in ("", cell)]
         dropped = [cell for cell in words if cell and not words[cell]]

@@ -198,7 +198,9 @@ class _Reader:
             cells, used = self.wholes[at], 1
             if cells is None:
                 cells, used = self._repaired(lines, at)
-            if cells is None:
+            if cells is None and rows.cells and self.names[-1] in FREE:  # more of a text that ends the row before
+                rows.cells[-1][-1] += "\n" + "\n".join(lines[at : at + used])
+            elif cells is None:
                 rows.broken.append(number + at)
             else:
                 rows.cells.append(cells)
@@ -222,7 +224,8 @@ class _Reader:
         text = ""
         for used in range(1, MOST_LINES_OF_A_ROW + 1):
             line = at + used - 1
-            if line >= len(lines) or (used > 1 and self.wholes[line] is not None):
+            begins = used > 1 and line < len(lines) and self.wholes[line] is not None
+            if line >= len(lines) or (begins and self.names[0] not in FREE):
                 return None, used - 1
             text = lines[line] if used == 1 else f"{text}\n{lines[line]}"
             parts = self._split(text)
@@ -234,6 +237,8 @@ class _Reader:
             if cells is not None:
                 self.rows.repaired += 1
                 return cells, used
+            if begins:
+                return None, used - 1
         return None, 1
 
     def _aligned(self, parts: Sequence[str]) -> list[str] | None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.simulate import simulate
+from autopilot.core.model.errors import InputError
+from simulator.traces.checks import Capacity
 from simulator.traces.importers.common import ImportOptions
 from simulator.traces.importing import import_trace
 from simulator.traces.jobs import read_jobs
+from simulator.traces.slurm.accounting import read_accounting
+from simulator.traces.slurm.columns import tasks_of
 from simulator.traces.slurm.replay import Site
-from simulator.traces.slurm.tres import split_mig
+from simulator.traces.slurm.tres import gpus_of, split_mig
+from tests.kits.slurm_month import generate, print_sacct
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "slurm" / "accounting"
 FILES = {
@@ -109,3 +118,158 @@ def test_components_start_together_and_the_last_run_counts() -> None:
     said = "; ".join(jobs.notes)
     for words in ("work that was lost", "as one gang each", "arrive when they became eligible", "waiting"):
         assert words in said
+
+
+def _months(jobs: int, seeds: range, folder: Path) -> None:
+    """Every duration, width, model, limit, name and wait of generated dumps equals the truth."""
+    for seed in seeds:
+        month = generate(jobs, seed)
+        text, form = print_sacct(month, seed, ("Europe/Berlin", "America/New_York")[seed % 2])
+        path = folder / f"dump-{seed}"
+        path.write_text(text, encoding="utf-8")
+        frame = read_accounting(path, timezone=str(form["zone"])).frame
+        frame = frame.assign(base=frame.job_id.str.split("#").str[0], wait=frame.start_s - frame.eligible_s)
+        frame = frame.sort_values(["base", "start_s"], kind="stable", na_position="last")
+        rows = [row for row in month.records if row.start is not None or row.end is None]
+        rows.sort(key=lambda row: (row.job_id, np.inf if row.start is None else row.start))
+        nan = float("nan")
+        expected: dict[str, list[Any]] = {
+            "base": [row.job_id for row in rows],
+            "name": [row.name for row in rows],
+            "duration_s": [nan if row.run_s is None else row.run_s for row in rows],
+            "gpus": [row.gpus if row.start else row.asked for row in rows],
+            "limit_s": [nan if row.limit is None else row.limit for row in rows],
+            "wait": [row.start - row.eligible if row.start and row.eligible else nan for row in rows],
+            "status": [row.state.split()[0].lower() for row in rows],
+        }
+        for name, values in expected.items():
+            found = frame[name].tolist()
+            same = found == values if isinstance(values[0], str) else found == pytest.approx(values, nan_ok=True)
+            assert same, (seed, form, name)
+        models = [(row.model, row.profile) for row in rows if row.start]
+        began = frame[frame.start_s.notna()]
+        assert list(zip(began.gpu_type, began.mig_profile.fillna(""), strict=True)) == models, (seed, form)
+
+
+def test_a_generated_month_in_any_form_equals_its_truth(tmp_path: Path) -> None:
+    """Fields, order, separator, dates and lists as other sites print them."""
+    _months(120, range(4), tmp_path)
+
+
+@pytest.mark.e2e
+def test_a_month_of_five_thousand_jobs_equals_its_truth(tmp_path: Path) -> None:
+    """The same for the size of a site."""
+    _months(5_000, range(6), tmp_path)
+
+
+def test_the_published_log_equals_its_own_columns(
+    shared_data: Path | None, ran_on: Callable[[str], None], tmp_path: Path
+) -> None:
+    """Durations, widths and the time from submit to start of MIT Supercloud's jobs are those of its columns."""
+    if shared_data is None:
+        ran_on("synthetic")
+        source = tmp_path / "log.parquet"
+        columns = {"submit_s": [0.0, 5.0], "start_s": [1.0, 8.0], "end_s": [11.0, 28.0], "duration_s": [10.0, 20.0]}
+        pd.DataFrame({"job_id": ["a", "b"], "tenant": ["t", "u"], **columns, "gpus": [1.0, 2.0]}).to_parquet(source)
+    else:
+        ran_on("mit_supercloud_slurm")
+        source = shared_data / "mit_supercloud_slurm" / "jobs.parquet"
+    import_trace("slurm", source, tmp_path / "out.parquet")
+    theirs, ours = (pd.read_parquet(path).set_index("job_id") for path in (source, tmp_path / "out.parquet"))
+    ours = ours.loc[theirs.index]
+    for name in ("duration_s", "gpus"):
+        np.testing.assert_array_equal(ours[name], theirs[name])
+    np.testing.assert_array_equal(ours.start_s - ours.submit_s, theirs.start_s - theirs.submit_s)
+
+
+def test_recorded_starts_stand_beside_the_policies_and_activity_is_not_invented(tmp_path: Path) -> None:
+    """Waits as recorded, from eligible; a job file without telemetry has no SM activity in any figure."""
+    path = tmp_path / "sacct.txt"
+    lines = ["JobID|User|Account|State|Submit|Eligible|Start|End|ElapsedRaw|AllocTRES"]
+    for job, (eligible, start, ran) in enumerate(((0, 0, 600), (100, 160, 300), (200, 500, 300))):
+        times = "|".join(str(1_790_000_000 + each) for each in (0, eligible, start, start + ran))
+        lines.append(f"{job}|u|lab|COMPLETED|{times}|{ran}|gres/gpu:h100=4")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    done = simulate(SimulateOptions(jobs=path, cluster="1x8", policies=("fifo",), series=False))
+    recorded = done.document()["as_recorded"]
+    assert recorded["jobs"]["queue_wait_s_mean"] == pytest.approx((0 + 60 + 300) / 3)
+    assert (recorded["jobs"]["longest_wait_s"], recorded["makespan_s"]) == (300, 800)
+    assert recorded["utilization"]["allocation_ratio"] == pytest.approx(1200 * 4 / (800 * 8))
+    result = done.policies[0].result
+    assert result["jobs"]["queue_wait_s_mean"] == pytest.approx((0 + 0 + 200) / 3)
+    assert result["utilization"]["hardware_ratio"] is None
+    assert result["utilization"]["to_last_arrival"]["real_utilization_ratio"] is None
+    assert any("no SM activity" in note for note in done.world.notes)
+    assert any("models of the jobs (h100) do not count" in note for note in done.world.notes)
+    assert done.world.start_s == 1_790_000_000
+
+
+def test_partitions_hold_jobs_to_pools(tmp_path: Path) -> None:
+    """A partition that is mapped decides the GPU model; a short name of the accounting means the models alike."""
+    path = tmp_path / "sacct.txt"
+    path.write_text(
+        "JobID|User|State|Submit|Start|End|Elapsed|Partition|AllocTRES\n"
+        "1|u|COMPLETED|1790000000|1790000001|1790000061|00:01:00|big|gres/gpu=4\n"
+        "2|u|COMPLETED|1790000000|1790000001|1790000061|00:01:00|other|gres/gpu:nvidia_h100=4\n",
+        encoding="utf-8",
+    )
+    jobs = read_jobs(
+        path,
+        capacity=Capacity(16, {"A100-80GB": 8, "H100-80GB": 8}),
+        site=Site(partitions={"big": ("A100-80GB",)}),
+    )
+    assert jobs.gpu_type.tolist() == ["A100-80GB", "H100-80GB"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("JobID|State|Submit|Start|End|AllocTRES\n1|COMPLETED|1|2|3|x=1\n", ""),
+        ("JobID|State|Elapsed|AllocTRES\n1|COMPLETED|1|gres/gpu=1\n", "has no Submit, Start, End"),
+        ("JobID|State|Submit|Start|End\n1|COMPLETED|1|2|3\n", "ask sacct for AllocTRES and ReqTRES"),
+        ("JobID      State\n---------- -----\n1 COMPLETED\n", "--parsable2"),
+        ("1|COMPLETED|2|3\n", "do not use --noheader"),
+        ("JobID|State|Submit|Start|End|AllocTRES\n1|COMPLETED|14:35|2|3|x=1\n", "SLURM_TIME_FORMAT=%s"),
+        ('{"jobs": []}', "lists no jobs"),
+        ('{"jobs": [{"job_id": 1', "not a readable JSON document"),
+        ("", "empty"),
+    ],
+)
+def test_what_cannot_be_read_names_the_remedy(text: str, words: str, tmp_path: Path) -> None:
+    """One line, with what to ask `sacct` for."""
+    path = tmp_path / "dump"
+    path.write_text(text, encoding="utf-8")
+    if not words:
+        assert len(read_accounting(path).frame) == 1
+        return
+    with pytest.raises(InputError) as caught:
+        import_trace("slurm", path, tmp_path / "out.csv")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tres", "expected"),
+    [
+        ("billing=8,gres/gpu:a100=4,gres/gpu=4", (4, ("a100",), "", 0)),
+        ("gres/gpu:a100=2,gres/gpu:h100=2", (4, ("a100", "h100"), "", 0)),
+        ("gres/gpu:nvidia_a100_1g.5gb=3,gres/gpu=3", (3, ("nvidia_a100",), "1g.5gb", 0)),
+        ("gres/gpu:1g.10gb+me=1", (1, (), "1g.10gb+me", 0)),
+        ("gres/mig-3g.20gb=2", (2, (), "3g.20gb", 0)),
+        ("gpu:t:2(IDX:0,3)", (2, ("t",), "", 0)),
+        ("gpu", (1, (), "", 0)),
+        ("cpu=1,gres/shard=2", (0, (), "", 2)),
+        ("gres/gpumem=9,gres/gpuutil=50,cpu=4", (0, (), "", 0)),
+    ],
+)
+def test_lists_of_gpus(tres: str, expected: tuple[object, ...]) -> None:
+    """The plain count, else the sum of the types; models, slices and shards apart."""
+    found = gpus_of(tres)
+    assert (found.count, found.models, found.profile, found.shards) == expected
+
+
+def test_arrays_that_wait_are_counted_by_task() -> None:
+    """Ranges, steps, limits and the mask that newer versions print."""
+    assert tasks_of("0-7%2") == list(range(8))
+    assert tasks_of("0xFF") == list(range(8))
+    assert tasks_of("1,4,8-12:2") == [1, 4, 8, 10, 12]
