@@ -77,10 +77,16 @@ class Easy:
         if len(self._queue) > len(pending):  # owners withdrew work
             for job in [job for job in self._queue if job not in pending]:
                 self._forget(job)
-        while self._queue and self._start(self._queue[0], now_s):
-            pass
-        if len(self._queue) > 1 and self._room():
-            self._backfill(now_s)
+        head = self._head()
+        while head is not None and self._start(head, now_s):
+            head = self._head()
+        if head is not None and len(self._queue) > 1 and self._room():
+            self._backfill(head, now_s)
+
+    def _head(self) -> int | None:
+        """The first job whose queue has room below its limit."""
+        limits = self._cluster.limits
+        return next((job for job in self._queue if limits is None or limits.room(job)), None)
 
     def _start(self, job: int, now_s: float) -> bool:
         cluster = self._cluster
@@ -98,13 +104,15 @@ class Easy:
         hardware = self._cluster.hardware
         return any(hardware.by_free[1:]) or bool(hardware.shares or hardware.cut)
 
-    def _backfill(self, now_s: float) -> None:
+    def _backfill(self, first: int, now_s: float) -> None:
         """Try each later job once, in order, while the head's reservation holds."""
         cluster, shape_of, limit_s = self._cluster, self._cluster.jobs.shape, self._limit_s
-        head = cluster.jobs.shape_of(self._queue[0])
-        start_s, then = self._reservation(head, now_s)
+        limits = cluster.limits
+        start_s, then = self._reservation(cluster.jobs.shape_of(first), now_s)
         chances = {shape: self._chance(shape, then) for shape, count in self._waiting.items() if count}
-        for job in self._queue[1:]:
+        for job in self._queue[bisect_left(self._queue, first) + 1 :]:
+            if limits is not None and not limits.room(job, beside=first):
+                continue
             chance = chances[shape_of[job]]
             late = now_s + limit_s[job] > start_s
             if chance == _NO or (chance == _IN_TIME and late) or not self._start(job, now_s):

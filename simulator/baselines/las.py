@@ -92,10 +92,16 @@ class LeastAttained:
         stay = {job for job in cluster.holding if self._spared(job)}
         left += sum(gpus[job] for job in cluster.holding if job not in stay)
         running = sorted((self._level(job, now_s), job) for job in cluster.holding if job not in stay)
+        budget = cluster.limits.budget() if cluster.limits is not None else None
+        if budget is not None:
+            for job in stay:
+                budget.add(job)
         newcomers = []
         for _, job in merge(running, self._pending):
-            if gpus[job] <= left:
+            if gpus[job] <= left and (budget is None or budget.fits(job)):
                 left -= gpus[job]
+                if budget is not None:
+                    budget.add(job)
                 if job in cluster.holding:
                     stay.add(job)
                 else:

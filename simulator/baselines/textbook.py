@@ -1,6 +1,7 @@
 """The five textbook orders: one queue in a fixed order, strict or with skip-ahead.
 
-Strict stops at the first job that does not fit; skip-ahead tries every job. Whether a job fits depends on its shape
+Strict stops at the first job that does not fit; skip-ahead tries every job. Work above the limit of its queue does not
+stand in the line of the others. Whether a job fits depends on its shape
 alone, and within a pass room only shrinks, so one queue per shape is enough: a shape that did not fit is not tried
 again until something is freed.
 """
@@ -14,6 +15,7 @@ from simulator.world.cluster import Cluster
 from simulator.world.placing import find_spot
 from simulator.world.work import Jobs
 
+Group = tuple[int, int]
 Key = Callable[[Jobs, int], float]
 
 
@@ -41,8 +43,8 @@ class Textbook:
         `allowed` is the bit set of the nodes that may be used, -1 for all.
         """
         self.name, self._key, self._skip, self._allowed = name, key, skip, allowed
-        self._queues: dict[int, list[tuple[float, int]]] = {}
-        self._open: set[int] = set()  # shapes with waiting jobs that may fit by now
+        self._queues: dict[Group, list[tuple[float, int]]] = {}
+        self._open: set[Group] = set()  # groups with waiting jobs that may fit by now
 
     def attach(self, cluster: Cluster) -> None:
         """Take charge of `cluster`."""
@@ -51,14 +53,21 @@ class Textbook:
 
     def on_submit(self, job: int, _now_s: float) -> None:
         """Insert it into the queue. Behind others of its shape it fits no better than they do."""
-        shape = self._shape_of[job] if self._skip else 0
-        queue = self._queues.get(shape)
+        group = self._group(job)
+        queue = self._queues.get(group)
         if queue is None:
-            queue = self._queues[shape] = []
+            queue = self._queues[group] = []
         entry = (self._key(self._cluster.jobs, job), job)
         heappush(queue, entry)
         if len(queue) == 1 or (not self._skip and queue[0] == entry):
-            self._open.add(shape)
+            self._open.add(group)
+            if not self._skip and self._cluster.limits is not None:
+                self.on_change(_now_s)  # the heads of all queues stand in one line
+
+    def _group(self, job: int) -> Group:
+        """Jobs with the same answer: those of one shape, and under limits of one queue."""
+        shape, limits = self._shape_of[job] if self._skip else 0, self._cluster.limits
+        return (shape, limits.queue(job) if limits is not None else 0)
 
     def on_requeue(self, job: int, now_s: float) -> None:
         """Return it to the queue, at its old place in the order."""
@@ -71,7 +80,7 @@ class Textbook:
 
     def on_change(self, _now_s: float) -> None:
         """Any job may fit again."""
-        self._open.update(shape for shape, queue in self._queues.items() if queue)
+        self._open.update(group for group, queue in self._queues.items() if queue)
 
     def decide(self, now_s: float) -> None:
         """One pass over the queue in order."""
@@ -80,23 +89,27 @@ class Textbook:
         cluster, queues = self._cluster, self._queues
         hardware, shapes, shape_of = cluster.hardware, cluster.jobs.shapes, self._shape_of
         allowed = self._allowed
-        heads = [(*queues[shape][0], shape) for shape in self._open]
+        limits = cluster.limits
+        heads = [(*queues[group][0], group) for group in self._open]
         self._open.clear()
         if len(heads) > 1:
             heapify(heads)
         while heads:
-            _, job, shape = heads[0]
-            spot = find_spot(hardware, shapes[shape_of[job]], allowed)
+            _, job, group = heads[0]
+            may = limits is None or limits.room(job)
+            spot = find_spot(hardware, shapes[shape_of[job]], allowed) if may else None
             if spot is not None:
                 cluster.start(job, spot.gpus, now_s, instances=spot.instances)
             heappop(heads)
             if job in cluster.pending:
-                continue  # no job of this shape fits
+                if may and not self._skip:
+                    break
+                continue  # no job of this group fits
             # Started, or withdrawn by its owner while it waited: the next of its shape may try.
-            queue = queues[shape]
+            queue = queues[group]
             heappop(queue)
             if queue:
-                heappush(heads, (*queue[0], shape))
+                heappush(heads, (*queue[0], group))
 
 
 def fifo() -> Textbook:

@@ -161,21 +161,22 @@ class View:
 
     def fits(self, job: Job) -> tuple[int, ...] | None:
         """The GPUs on which `start(job)` would place it: the fullest nodes that fit. None where it does not fit now."""
-        spot = find_spot(self._cluster.hardware, self._cluster.jobs.shape_of(_row(job)))
+        spot = self._spot(_row(job))
         return None if spot is None else tuple(spot.gpus)
 
     def start(self, job: Job, gpus: Sequence[int] | None = None) -> bool:
         """Start a waiting job, all of it at once; False where nothing was started.
 
-        Without `gpus` it is placed on the fullest nodes that fit, and it is no error where it does not fit now. With
+        Without `gpus` it is placed on the fullest nodes that fit, and it is no error where it does not fit now, or
+        where its queue is at its limit. With
         them it starts on exactly these. A start that is not possible is refused, counted, and shown after the run.
         """
         row, cluster = _row(job), self._cluster
         if row not in cluster.pending:
             return self._refuse("start", row, Refusal.NOT_PENDING)
         if gpus is None:
-            spot = find_spot(cluster.hardware, cluster.jobs.shape_of(row))
-            if spot is None:
+            spot = self._spot(row)
+            if spot is None or (cluster.limits is not None and not cluster.limits.allows(row, spot.gpus)):
                 return False
         else:
             spot = Spot([index(gpu) for gpu in gpus])
@@ -189,6 +190,12 @@ class View:
             return self._refuse("evict", row, Refusal.NOT_PREEMPTIBLE)
         refusal = cluster.evict(row, self._now_s)
         return refusal is None or self._refuse("evict", row, refusal)
+
+    def _spot(self, row: int) -> Spot | None:
+        limits = self._cluster.limits
+        if limits is not None and not limits.room(row):
+            return None
+        return find_spot(self._cluster.hardware, self._cluster.jobs.shape_of(row))
 
     def _refuse(self, request: str, row: int, why: Refusal) -> bool:
         self._refusals[why.value] += 1

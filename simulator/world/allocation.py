@@ -19,6 +19,7 @@ class Refusal(StrEnum):
     LEAVING = "the work is already leaving"
     OTHER_OBJECT = "the name belongs to another object"
     OTHER_INCARNATION = "the work was restarted since"
+    QUEUE_LIMIT = "its queue is at its limit"
     GPU_BUSY = "a GPU or instance is held by other work"
     GPU_BROKEN = "a GPU is faulty"
     GPU_CUT = "a GPU is in MIG mode"

@@ -105,6 +105,8 @@ class Cluster(Breakable):
             return Refusal.NOT_PENDING
         if incarnation is not None and incarnation != self.incarnation[job]:
             return Refusal.OTHER_INCARNATION
+        if self.limits is not None and not self.limits.allows(job, gpus):
+            return Refusal.QUEUE_LIMIT
         jobs = self.jobs
         held = self.hardware.take(job, jobs.shapes[jobs.shape[job]], gpus, instances)
         if not isinstance(held, Held):

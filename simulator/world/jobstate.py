@@ -5,9 +5,9 @@ Columns are lists by job row. Only the cluster changes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import nan
-from typing import Any
+from typing import Any, Protocol
 
 from simulator.world.facts import HOOKS, Declared, Fact
 from simulator.world.hardware import Held
@@ -18,12 +18,45 @@ UNSUBMITTED = -1
 """State of a job before its submit time."""
 
 
+class Limits(Protocol):
+    """The hard limits of queues, as a scheduler without quota asks them."""
+
+    def queue(self, job: int) -> int:
+        """The queue of a job, as a number."""
+        ...
+
+    def room(self, job: int, beside: int = -1) -> bool:
+        """Whether its queues have room for a job, and for the job `beside` too."""
+        ...
+
+    def allows(self, job: int, gpus: Sequence[int]) -> bool:
+        """Whether a job may start on exactly these GPUs."""
+        ...
+
+    def budget(self) -> Budget:
+        """The limits of an order that chooses anew who runs."""
+        ...
+
+
+class Budget(Protocol):
+    """Limits that are filled job by job from nothing."""
+
+    def fits(self, job: int) -> bool:
+        """Whether its queues have room for it beside what was added."""
+        ...
+
+    def add(self, job: int) -> None:
+        """It is to run."""
+        ...
+
+
 class JobState:
     """All jobs are unsubmitted at first."""
 
     def __init__(self, jobs: Jobs) -> None:
         """No jobs submitted, no observers."""
         self.jobs = jobs
+        self.limits: Limits | None = None  # None: none, or the scheduler keeps them itself
         self.state: list[int] = []
         self.incarnation: list[int] = []
         self.first_start_s: list[float] = []  # NaN: never started

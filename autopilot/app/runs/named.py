@@ -17,6 +17,8 @@ from simulator.baselines.slurm.policy import Slurm
 from simulator.baselines.static import Static
 from simulator.plugins.registry import made, registered_names
 from simulator.running.engine import Scheduler
+from simulator.running.queue_limits import hold_limits
+from simulator.world.cluster import Cluster
 
 SHIPPED = "autopilot"
 """The policy file that a simulation uses for the autopilot, and with which others are compared."""
@@ -60,12 +62,16 @@ def check_policies(
     return found
 
 
-def scheduler_of(name: str, world: World) -> Scheduler:
-    """A baseline, with the tenants' quotas of the cluster file where it can use them, or a registered policy."""
+def scheduler_of(name: str, world: World, cluster: Cluster) -> Scheduler:
+    """A baseline, with the tenants' quotas of the cluster file where it can use them, or a registered policy.
+
+    No start of it exceeds a limit of a queue.
+    """
+    if name == "kueue":
+        return Kueue(world.spec.queues)  # keeps the limits itself
+    hold_limits(cluster, world.spec.queues)
     if name == "static":
         return Static(world.guaranteed_nodes)
-    if name == "kueue":
-        return Kueue(world.spec.queues)
     if name == "slurm" and world.slurm is not None:
         return Slurm(partial(read_site, world.slurm))
     return BASELINES[name]() if name in BASELINES else made(name)

@@ -184,7 +184,7 @@ def _run(
 
     def make(cluster: Cluster) -> Scheduler:
         if policy is None:
-            return scheduler_of(name, world)
+            return scheduler_of(name, world, cluster)
         managed = Managed(
             name=name,
             policy=policy,
