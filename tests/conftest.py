@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import signal
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -211,29 +210,6 @@ PARSED = "tests/tidy/"
 def is_long(test: str) -> bool:
     """Whether `make fast` leaves a test out."""
     return not test.startswith(BRIEF) or test.startswith(LONG)
-
-
-class Scattered:
-    """Each process collects a folder in another order, so that one finds compiled what another has compiled."""
-
-    def __init__(self, worker: str) -> None:
-        self.worker = worker
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_make_collect_report(
-        self, collector: pytest.Collector
-    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """The same children."""
-        report = yield
-        if isinstance(collector, pytest.Directory):
-            random.Random(self.worker).shuffle(report.result)
-        return report
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin it is asked about every folder; a conftest, only about those below one that was collected."""
-    if hasattr(config, "workerinput"):
-        config.pluginmanager.register(Scattered(config.workerinput["workerid"]))
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
