@@ -79,6 +79,7 @@ class Wiring:
     policy: PolicySource
     leadership: Leadership
     on_decision: Callable[[Observation, Decision], None] | None = None  # called after each tick; changes nothing
+    on_step: Callable[[Observation, Step], None] | None = None  # the same, with what was sent
     actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
     worker: Worker | None = None  # runs the fits of forecasters that offer them; None: no fits are run
@@ -147,6 +148,8 @@ class Controller:
         self._enter("record")
         wiring.journal.conclude(observation.tick, self._outcomes)
         self._enter("")
+        if wiring.on_step is not None:
+            wiring.on_step(observation, step)
         if wiring.on_decision is not None:
             wiring.on_decision(observation, step.decision)
         self.wake_at_s = min(step.wake_at_s, lifecycle.next_deadline_s(step.memory, self._outcomes, now_s))

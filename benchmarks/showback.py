@@ -33,8 +33,8 @@ from autopilot.metering.focus import focus_rows
 from autopilot.metering.meter import Meter
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import DAY, HOUR, Segments, open_store
-from autopilot.metering.showback import lines_of, showback
-from autopilot.metering.spend import daily_spending
+from autopilot.metering.showback import Asked, showback
+from autopilot.metering.spend import calendar_of, daily_spending
 from autopilot.settings import shipped_policy
 from benchmarks.kit import judged, options, table, write_json
 from benchmarks.tick import NOW_S, build_fleet
@@ -48,6 +48,7 @@ class Nothing:
     """A sink that keeps nothing."""
 
     end: int | None = None
+    shift = 0
 
     def put(self, begin: int, end: int, rows: Sequence[Row]) -> None:
         """Keep only the end."""
@@ -114,9 +115,9 @@ def tick_cpu_s(gpus: int) -> float:
         observation = Observation(
             number + 1, now_s, snapshot, measure(snapshot, WhatIf(snapshot)), Forecasts(), gaps=gaps
         )
-        decision = reconcile(replace(ControllerMemory(), fence=1), observation, policy).decision
+        step = reconcile(replace(ControllerMemory(), fence=1), observation, policy)
         began_s = time.process_time()
-        meter.take(observation, decision)
+        meter.take(observation, step.instructions)
         spent.append(time.process_time() - began_s)
     return sorted(spent[1:])[TICKS // 2]
 
@@ -129,15 +130,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(name)
         rows = write_month(folder, given.gpus, 3 if given.quick else DAYS)
         size_mb = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-        store = open_store(folder)
-        answer = showback(store, prices, "tenant")
-        asked: dict[str, Callable[[], object]] = {
-            "showback by tenant": lambda: showback(open_store(folder), prices, "tenant"),
-            "showback by type, one day": lambda: showback(open_store(folder), prices, "type", DAY, 2 * DAY),
-            "FOCUS rows by day": lambda: focus_rows(lines_of(store, every=DAY), prices, 0.0, answer.period),
+
+        def asked(since: int | None = None, until: int | None = None) -> Asked:
+            store = open_store(folder)
+            return Asked(store, prices, calendar_of(store, prices), since, until)
+
+        answer = showback(asked())
+        questions: dict[str, Callable[[], object]] = {
+            "showback by tenant": lambda: showback(asked()),
+            "showback by workload": lambda: showback(asked(), "workload"),
+            "showback by type, one day": lambda: showback(asked(DAY, 2 * DAY), "type"),
+            "FOCUS rows by day": lambda: focus_rows(asked()),
             "daily spending": lambda: daily_spending(open_store(folder), prices),
         }
-        for what, ask in asked.items():
+        for what, ask in questions.items():
             began_s = time.perf_counter()
             ask()
             figures[what] = time.perf_counter() - began_s

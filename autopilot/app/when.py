@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from autopilot.core.model.errors import InputError
@@ -44,8 +44,8 @@ def when_of(description: Mapping[str, Any], first_s: float) -> When:
     return When(0.0) if first_s >= EPOCH_FROM_S else When()
 
 
-def parse_moment_s(text: str, flag: str, when: When, last_s: float) -> float:
-    """A time of the run from a duration since its start (`2h`) or a date and time in UTC (`2026-11-23T04:00`).
+def parse_moment_s(text: str, flag: str, when: When, last_s: float, zone: tzinfo = UTC) -> float:
+    """A time of the run from a duration since its start (`2h`) or a date and time in `zone` (`2026-11-23T04:00`).
 
     A journal of a live cluster counts from 1970; there a duration counts back from the last decision, at `last_s`.
     Raises `InputError` naming `flag`.
@@ -62,5 +62,5 @@ def parse_moment_s(text: str, flag: str, when: When, last_s: float) -> float:
             f"{flag}: {text!r} is a date, and this journal does not know the date of its start; write the "
             "time since the start of the run, for example 2h"
         )
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
     return aware.timestamp() - when.start_s

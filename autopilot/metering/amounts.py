@@ -44,9 +44,11 @@ KEYS = (
     "slo_class",
     "pool",
     "topology",
+    "user",
+    "labels",
     "reason",
 )
-"""Text columns of a row."""
+"""Text columns of a row; `labels` is a JSON object of the labels that are metered, "" for none."""
 AMOUNTS = (
     "gpu_time",
     "measured",

@@ -1,220 +1,177 @@
-"""Export in the FinOps FOCUS format, version 1.2.
+"""Export in the FinOps FOCUS format: version 1.2, or 1.0 as `focus-validator` reads it.
 
-One row for each day, tenant, SKU and kind of charge. Charges of a guarantee, of a burst and of a premium are rows of
-category Usage; unused capacity has rows without a tenant. Columns that are not of the specification begin with `x_`.
+One row for each charge day, owner, SKU and kind of charge (`charges.Meter`). A guarantee is a capacity reservation: its
+rows are Used or Unused, and together the guarantee. Capacity without a charge has rows without a tenant and of cost 0.
+Columns that are not of the specification begin with `x_`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from autopilot.metering.amounts import TICKS_PER_S, Kind
+from autopilot.metering.amounts import Kind
+from autopilot.metering.calendar import Calendar
+from autopilot.metering.charges import Meter
+from autopilot.metering.lines import GRAINS_PER_GPU_H
 from autopilot.metering.prices import Prices
-from autopilot.metering.segments import DAY
-from autopilot.metering.showback import Line, Period, model_rates
+from autopilot.metering.showback import MJ_PER_KWH, Asked
 
 if TYPE_CHECKING:
     import pandas as pd
 
 VERSION = "1.2"
+OLDER = "1.0"
 PROVIDER = "gpu-autopilot"
-MANDATORY = (
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingAccountType",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "ContractedCost",
-    "EffectiveCost",
-    "InvoiceIssuerName",
-    "ListCost",
-    "PricingQuantity",
-    "PricingUnit",
-    "ProviderName",
-    "PublisherName",
-    "ServiceCategory",
-    "ServiceName",
-    "ServiceSubcategory",
-)
-"""Columns that FOCUS 1.2 requires of every provider, or of one that bills as this one does."""
-MAY_BE_NULL = frozenset(
-    {"ChargeClass", "BillingAccountName", "BillingAccountType", "CapacityReservationId", "CapacityReservationStatus"}
-)
-COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
-ALLOWED: Mapping[str, frozenset[str]] = {
-    "ChargeCategory": frozenset({"Usage", "Purchase", "Tax", "Credit", "Adjustment"}),
-    "ChargeFrequency": frozenset({"One-Time", "Recurring", "Usage-Based"}),
-    "PricingCategory": frozenset({"Standard", "Dynamic", "Committed", "Other"}),
-    "ServiceCategory": frozenset({"Compute", "AI and Machine Learning"}),
-    "CapacityReservationStatus": frozenset({"Used", "Unused"}),
-}
-DISCOUNTS = tuple(f"CommitmentDiscount{name}" for name in ("Category", "Id", "Name", "Status", "Type"))
-"""There are no commitment discounts, so these are null; validators of FOCUS 1.0 ask for the columns."""
-TIMES = ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd")
-KINDS = {
+TEXTS = ("user", "workload", "uid", "labels")
+"""Text columns of a FOCUS row beside those of every line."""
+KINDS: Mapping[str, str] = {
     Kind.IDLE: "Idle capacity",
     Kind.FRAGMENTED: "Idle capacity that no waiting work fits",
     Kind.OUT_OF_USE: "Capacity out of use",
     Kind.GAP: "Capacity that was not observed",
 }
+STATUS = {Meter.USED: "Used", Meter.UNUSED: "Unused", Meter.LENT: "Unused"}
+DISCOUNTS = tuple(
+    f"CommitmentDiscount{name}" for name in ("Category", "Id", "Name", "Quantity", "Status", "Type", "Unit")
+)
+"""There are no commitment discounts, so these are null."""
+OF_1_0: Mapping[str, str] = {
+    "ProviderName": "Provider",
+    "PublisherName": "Publisher",
+    "InvoiceIssuerName": "InvoiceIssuer",
+    "ResourceId": "ResourceID",
+}
+"""Names of columns as `focus-validator` 1.0.0 has them for FOCUS 1.0: those of its drafts."""
+AFTER_1_0 = (
+    "BillingAccountType",
+    "CapacityReservationId",
+    "CapacityReservationStatus",
+    "CommitmentDiscountQuantity",
+    "CommitmentDiscountUnit",
+    "ServiceSubcategory",
+    "SkuMeter",
+    "SubAccountType",
+)
+"""Columns that FOCUS 1.0 does not have; they are exported with the prefix `x_`."""
 
 
-def focus_rows(lines: Sequence[Line], prices: Prices, start_s: float, period: Period) -> pd.DataFrame:
-    """The rows of lines by day (`lines_of(..., every=DAY)`); `start_s` is time 0 since 1970."""
+def focus_rows(asked: Asked) -> pd.DataFrame:
+    """The rows of FOCUS 1.2. Raises `InputError` as `Asked.charged` does."""
+    _, charges = asked.charged(TEXTS)
+    return _rows(charges, asked.prices, asked.calendar)
+
+
+def as_1_0(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of FOCUS 1.2 as rows of 1.0."""
+    older = frame.rename(columns={**OF_1_0, **{name: f"x_{name}" for name in AFTER_1_0}})
+    older["ChargeType"] = older["ChargeCategory"]  # the name of a draft; the validator asks for both
+    older["x_FocusVersion"] = OLDER
+    return older[sorted(older.columns)]
+
+
+def _rows(charges: pd.DataFrame, prices: Prices, calendar: Calendar) -> pd.DataFrame:
     import pandas as pd
 
-    rates = model_rates(lines, prices)
-    rows = []
-    for line in lines:
-        if line.kind == Kind.RESERVED:
-            price = rates.get(line.texts["gpu_model"], 0.0)
-            rows.append(_row(line, prices, start_s, period, "guarantee", line.gpu_h(), price, price))
-        elif line.kind == Kind.HELD:
-            rows += _held(line, prices, start_s, period)
-        elif line.kind in KINDS:
-            price = prices.gpu_hour(line.texts["pool"], line.texts["gpu_model"])
-            rows.append(_row(line, prices, start_s, period, str(line.kind), line.gpu_h(), 0.0, price))
-    return pd.DataFrame(rows)
-
-
-def _held(line: Line, prices: Prices, start_s: float, period: Period) -> list[dict[str, Any]]:
-    """The burst and the premium of what was held. What is within the guarantee is paid by its reservation."""
-    price = prices.gpu_hour(line.texts["pool"], line.texts["gpu_model"])
-    level: Any = line.texts["topology"]
-    ratio = prices.topology_premium.get(level, 0.0) + (prices.mig_premium if line.texts["profile"] else 0.0)
-    burst, whole = line.gpu_h("borrowed"), line.gpu_h()
-    rows = [_row(line, prices, start_s, period, "within guarantee", whole - burst, 0.0, price)]
-    if burst:
-        rows.append(_row(line, prices, start_s, period, "burst", burst, price * prices.burst_ratio, price))
-    if ratio:
-        rows.append(_row(line, prices, start_s, period, "premium", whole, price * ratio, price * ratio))
-    return rows
-
-
-def _row(
-    line: Line, prices: Prices, start_s: float, period: Period, what: str, hours: float, rate: float, listed: float
-) -> dict[str, Any]:
-    """One row. Its list cost is 0 where another row has the GPU time already (a guarantee)."""
-    texts = line.texts
-    begin = max(line.period, period.begin) / TICKS_PER_S + start_s
-    end = min(line.period + DAY, period.end) / TICKS_PER_S + start_s
-    month = _month(begin)
-    sku = "/".join(part for part in (texts["gpu_model"] or "gpu", texts["profile"]) if part)
-    cost = hours * rate
-    held = line.kind == Kind.HELD and what in ("within guarantee", "burst")
-    with_energy, powered_h = what not in ("burst", "premium", "guarantee"), line.gpu_h("powered")
-    return {
+    of = charges
+    none = pd.Series(None, of.index, dtype=object)
+    held = of["kind"] == Kind.HELD
+    model = of["gpu_model"].where(of["gpu_model"] != "", "gpu")
+    sku = model.where(of["profile"] == "", model + "/" + of["profile"])
+    region = pd.Series([prices.pools.get(pool, prices.region) for pool in of["pool"]], of.index, dtype=object)
+    meter = of["meter"].astype(str)
+    status = of["meter"].map(STATUS)
+    tenant = of["tenant"].where(of["tenant"] != "", None)
+    cost = of["hours"] * of["rate"]
+    resource = of["uid"].where(held & (of["uid"] != ""), of["pool"].where(of["pool"] != "", "any") + "/" + sku)
+    months = {begin: calendar.month_of(begin) for begin in of["begin"].unique().tolist()}
+    moments = {at: calendar.moment(at) for name in ("begin", "end") for at in of[name].unique().tolist()}
+    columns: dict[str, Any] = {
         "BilledCost": cost,
         "BillingAccountId": PROVIDER,
         "BillingAccountName": PROVIDER,
         "BillingAccountType": "Cluster",
         "BillingCurrency": prices.currency,
-        "BillingPeriodEnd": _stamp(month[1]),
-        "BillingPeriodStart": _stamp(month[0]),
-        "CapacityReservationId": texts["queue"] or None if what in ("guarantee", "within guarantee") else None,
-        "CapacityReservationStatus": {"guarantee": "Unused", "within guarantee": "Used"}.get(what)
-        if texts["queue"]
-        else None,
+        "BillingPeriodEnd": of["begin"].map({at: _stamp(month[1]) for at, month in months.items()}),
+        "BillingPeriodStart": of["begin"].map({at: _stamp(month[0]) for at, month in months.items()}),
+        "CapacityReservationId": (of["queue"] + "/" + model).where(status.notna(), None),
+        "CapacityReservationStatus": status.where(status.notna(), None),
         "ChargeCategory": "Usage",
-        "ChargeClass": None,
-        "ChargeDescription": f"{KINDS.get(line.kind, what)}: {sku}",
-        "ChargeFrequency": "Recurring" if what == "guarantee" else "Usage-Based",
-        "ChargePeriodEnd": _stamp(end),
-        "ChargePeriodStart": _stamp(begin),
-        **dict.fromkeys(DISCOUNTS),
-        "ConsumedQuantity": hours,
+        "ChargeClass": none,
+        "ChargeDescription": meter.map(lambda name: KINDS.get(name, name)) + ": " + sku,
+        "ChargeFrequency": status.notna().map({True: "Recurring", False: "Usage-Based"}),
+        "ChargePeriodEnd": of["end"].map({at: _stamp(moment) for at, moment in moments.items()}),
+        "ChargePeriodStart": of["begin"].map({at: _stamp(moment) for at, moment in moments.items()}),
+        **dict.fromkeys(DISCOUNTS, none),
+        "ConsumedQuantity": of["hours"].where(held, 0.0),
         "ConsumedUnit": "Hours",
         "ContractedCost": cost,
-        "ContractedUnitPrice": rate,
+        "ContractedUnitPrice": of["rate"],
         "EffectiveCost": cost,
         "InvoiceIssuerName": PROVIDER,
-        "ListCost": hours * listed,
-        "ListUnitPrice": listed,
-        "PricingCategory": "Committed" if what in ("guarantee", "within guarantee") else "Standard",
-        "PricingQuantity": hours,
+        "ListCost": of["hours"] * of["listed"],
+        "ListUnitPrice": of["listed"],
+        "PricingCategory": "Standard",
+        "PricingQuantity": of["hours"],
         "PricingUnit": "Hours",
         "ProviderName": PROVIDER,
         "PublisherName": PROVIDER,
-        "RegionId": prices.pools.get(texts["pool"], prices.region),
-        "RegionName": prices.pools.get(texts["pool"], prices.region),
-        "ResourceId": f"{texts['pool'] or 'any'}/{sku}",
-        "ResourceName": sku,
-        "ResourceType": "GPU" if not texts["profile"] else "MIG instance",
+        "RegionId": region,
+        "RegionName": region,
+        "ResourceId": resource,
+        "ResourceName": of["workload"].where(held & (of["workload"] != ""), sku),
+        "ResourceType": (of["profile"] == "").map({True: "GPU", False: "MIG instance"}),
         "ServiceCategory": "Compute",
         "ServiceName": "GPU cluster",
         "ServiceSubcategory": "Other (Compute)",
         "SkuId": sku,
-        "SkuMeter": what,
-        "SkuPriceId": f"{sku}/{what}",
-        "SubAccountId": texts["tenant"] or None,
-        "SubAccountName": texts["tenant"] or None,
-        "SubAccountType": "Tenant" if texts["tenant"] else None,
-        "Tags": json.dumps({"queue": texts["queue"], "class": texts["slo_class"]}, sort_keys=True),
-        "x_Kind": str(line.kind),
-        "x_Queue": texts["queue"],
-        "x_MigProfile": texts["profile"],
-        "x_GpuHours": hours,
-        "x_GpuHoursActive": line.gpu_h("active") * hours / line.gpu_h() if held and line.gpu_h() else 0.0,
-        "x_GpuHoursMeasured": line.gpu_h("measured") * hours / line.gpu_h() if held and line.gpu_h() else 0.0,
-        "x_EnergyKwh": line.amounts["energy_mj"] / 3.6e9 if with_energy else 0.0,
-        "x_EnergyCountedRatio": line.gpu_h("counted") / powered_h if with_energy and powered_h else None,
+        "SkuMeter": meter,
+        "SkuPriceId": sku + "/" + region + "/" + meter,
+        "SubAccountId": tenant,
+        "SubAccountName": tenant,
+        "SubAccountType": tenant.where(tenant.isna(), "Tenant"),
+        "Tags": [
+            _tags(*each)
+            for each in zip(of["queue"], of["slo_class"], of["user"], of["workload"], of["labels"], strict=True)
+        ],
+        **_own_columns(of, calendar),
+    }
+    return pd.DataFrame(columns, index=of.index).reset_index(drop=True)
+
+
+def _own_columns(of: pd.DataFrame, calendar: Calendar) -> dict[str, Any]:
+    """Columns that are not of the specification. Energy is that of the site, null where it is not known."""
+    held, share = of["kind"] == Kind.HELD, of["share"]
+    powered_h = of["powered"].astype(float) * share / GRAINS_PER_GPU_H
+    kwh = (of["energy_mj"].astype(float) * share / MJ_PER_KWH * of["pue"]).where(powered_h > 0)
+    return {
+        "x_Kind": of["kind"],
+        "x_GpuModel": of["gpu_model"],
+        "x_Queue": of["queue"],
+        "x_Class": of["slo_class"],
+        "x_User": of["user"],
+        "x_Workload": of["workload"],
+        "x_MigProfile": of["profile"],
+        "x_GpuHours": of["physical"],
+        "x_GpuHoursActive": of["active"].astype(float) * share * held / GRAINS_PER_GPU_H,
+        "x_GpuHoursMeasured": of["measured"].astype(float) * share * held / GRAINS_PER_GPU_H,
+        "x_EnergyKwh": kwh,
+        "x_CarbonKg": kwh * of["carbon_g_kwh"] / 1000,
+        "x_EnergyCountedRatio": of["counted"].astype(float) * share / GRAINS_PER_GPU_H / powered_h.where(powered_h > 0),
+        "x_Pue": of["pue"],
+        "x_Zone": calendar.name,
         "x_FocusVersion": VERSION,
     }
 
 
-def _month(at_s: float) -> tuple[float, float]:
-    """The calendar month of a moment."""
-    first = datetime.fromtimestamp(at_s, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    after = (first + timedelta(days=32)).replace(day=1)
-    return first.timestamp(), after.timestamp()
+def _tags(queue: str, slo_class: str, user: str, workload: str, labels: str) -> str:
+    """Ours with a prefix, and the labels of the work as they are."""
+    own = {"queue": queue, "class": slo_class, "user": user, "workload": workload}
+    found = {f"{PROVIDER}/{name}": value for name, value in own.items() if value}
+    return json.dumps({**found, **(json.loads(labels) if labels else {})}, sort_keys=True)
 
 
-def _stamp(at_s: float) -> str:
-    return datetime.fromtimestamp(round(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def check_focus(frame: pd.DataFrame) -> list[str]:
-    """What of FOCUS 1.2 the rows break; empty where they keep to it.
-
-    Checked: columns that must be there and may not be null, allowed values, costs that are numbers, periods that are
-    UTC and end after they begin, a charge within its billing period, cost = price x quantity, names of own columns.
-    """
-    problems = [f"column {name} is missing" for name in MANDATORY if name not in frame.columns]
-    if problems or frame.empty:
-        return problems
-    problems += [
-        f"column {name} is null in {int(frame[name].isna().sum())} rows"
-        for name in MANDATORY
-        if name not in MAY_BE_NULL and frame[name].isna().any()
-    ]
-    for name, allowed in ALLOWED.items():
-        if name in frame.columns:
-            wrong = set(frame[name].dropna()) - allowed
-            problems += [f"{name}: {value!r} is not one of {', '.join(sorted(allowed))}" for value in sorted(wrong)]
-    for name in COSTS:
-        if frame[name].isna().any() or frame[name].dtype.kind != "f":
-            problems.append(f"{name} is not a number in every row")
-    for name in TIMES:
-        if not frame[name].str.fullmatch(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z").all():
-            problems.append(f"{name} is not UTC in ISO 8601 in every row")
-    for begin, end in (TIMES[:2], TIMES[2:], ("BillingPeriodStart", "ChargePeriodStart")):
-        bad = frame[begin] > frame[end] if begin != "ChargePeriodStart" else frame[begin] >= frame[end]
-        if bad.any():
-            problems.append(f"{end} is before {begin} in {int(bad.sum())} rows")
-    off = (frame["ContractedCost"] - frame["ContractedUnitPrice"] * frame["PricingQuantity"]).abs() > 1e-6
-    if off.any():
-        problems.append(f"ContractedCost is not price x quantity in {int(off.sum())} rows")
-    strange = [
-        name for name in frame.columns if not (name[0].isupper() and name.isalnum()) and not name.startswith("x_")
-    ]
-    return problems + [f"column {name}: own columns begin with x_" for name in strange]
+def _stamp(moment: Any) -> str:
+    return str(moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))

@@ -1,20 +1,20 @@
 """Who held which GPUs between two ticks.
 
 A snapshot shows the cluster before the effects of its tick, so the time between two ticks is read from both ends. What
-the later one shows was held from its start on; what only the earlier one shows, or what its decision started, was held
+the later one shows was held from its start on; what only the earlier one shows, or what it sent to its GPUs, was held
 until it ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from autopilot.core.intake.signals import sees_the_cluster
-from autopilot.core.model.changes import AdmitChange, GrowChange
-from autopilot.core.model.records import Decision, Observation, Slot
+from autopilot.core.model.records import Instruction, Observation, Slot
 from autopilot.core.model.snapshot import GPU_MILLI, I32, I64, ClusterSnapshot, State
 from autopilot.core.usage.parts import GPU_UNITS, Parts, instance_units, parts_of
 from autopilot.metering.amounts import to_ticks
@@ -30,7 +30,7 @@ class Seen:
     snapshot: ClusterSnapshot
     parts: Parts
     uids: tuple[str, ...]  # of every workload row
-    started: tuple[tuple[str, tuple[Slot, ...]], ...]  # by id of the workload: the slots that its decision gave it
+    started: tuple[tuple[str, tuple[Slot, ...]], ...]  # by id of the workload: the slots on which it was told to run
     stranded_gpus: float  # NaN: not measured
     trusted: bool  # the whole cluster was seen
     inventory: ClusterSnapshot  # the last one in which it was; the capacity of a gap is counted from it
@@ -47,15 +47,15 @@ class Held:
     end: I64
 
 
-def seen(observation: Observation, decision: Decision, before: Seen | None = None) -> Seen:
-    """The part of a tick that metering needs. A tick whose decision could not trust its view measured no signals."""
+def seen(observation: Observation, sent: Iterable[Instruction] = (), before: Seen | None = None) -> Seen:
+    """The part of a tick that metering needs. A tick whose decision could not trust its view measured no signals.
+
+    `sent`: the instructions of the tick. Not its proposals: a start that waited for its victims is one of an earlier
+    tick, and one that is held is none.
+    """
     snapshot = observation.snapshot
     trusted = sees_the_cluster(observation)
-    started = tuple(
-        (proposal.subject.name, proposal.change.slots)
-        for proposal in decision.plan.proposals
-        if proposal.accepted and isinstance(proposal.change, AdmitChange | GrowChange)
-    )
+    started = tuple((each.subject.name, each.operation.slots) for each in sent if each.operation.needs_room)
     return Seen(
         to_ticks(observation.now_s),
         snapshot,

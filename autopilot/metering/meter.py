@@ -1,7 +1,7 @@
 """Collects ticks into rows by interval, and hands each finished interval to a sink.
 
     meter = Meter(sink)                 # sink: autopilot.metering.segments.Segments, or any `Sink`
-    meter.take(observation, decision)   # after every tick: `Wiring.on_decision`
+    meter.take(observation, sent)       # after every tick, with its instructions: `Wiring.on_step`
     meter.close(end_s)                  # at the end; the rows of the open interval are handed over
 
 Nothing here reads a clock or a file.
@@ -9,17 +9,17 @@ Nothing here reads a clock or a file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from autopilot.core.model.records import Decision, Observation
+from autopilot.core.model.records import Instruction, Observation
 from autopilot.metering.amounts import TICKS_PER_S, Row, no_amounts, to_ticks
 from autopilot.metering.holdings import Seen, seen
 from autopilot.metering.observed import NOTHING, Amounts, Extra, add_stops, between, gap_of
 
 INTERVAL_S = 300
-"""Length of an interval; intervals begin at whole multiples of it."""
+"""Length of an interval; intervals begin at whole multiples of it since 00:00 UTC."""
 
 
 class Sink(Protocol):
@@ -28,6 +28,11 @@ class Sink(Protocol):
     @property
     def end(self) -> int | None:
         """End of the last interval that it has, in 1/1,024 s; None where it has none."""
+        ...
+
+    @property
+    def shift(self) -> int:
+        """Time of the day (UTC) at time 0, in 1/1,024 s."""
         ...
 
     def put(self, begin: int, end: int, rows: Sequence[Row]) -> None:
@@ -57,10 +62,10 @@ class Meter:
         self._amounts: Amounts = {}
         self._begin = 0
 
-    def take(self, observation: Observation, decision: Decision, extra: Extra = NOTHING) -> None:
+    def take(self, observation: Observation, sent: Iterable[Instruction] = (), extra: Extra = NOTHING) -> None:
         """Take in one tick. Time that has been counted is not counted again, also where the clock was set back."""
         before = self._last
-        now = seen(observation, decision, before)
+        now = seen(observation, sent, before)
         if before is None:
             self._first(now)
             return
@@ -69,7 +74,7 @@ class Meter:
         self._last = now
         edges = self._edges(before.at, now.at)
         if now.at == before.at:
-            add_stops(self._amounts, before, now)
+            add_stops(self._amounts, before, now, extra)
         elif now.at - before.at > self._most:
             self._add(edges, gap_of(before, edges, "no tick"))
         else:
@@ -99,7 +104,7 @@ class Meter:
 
     def _edges(self, begin: int, end: int) -> list[int]:
         """Both, and the ends of intervals between them."""
-        first = (begin // self._long + 1) * self._long
+        first = begin + self._long - (begin + self._sink.shift) % self._long
         return [begin, *range(first, end, self._long), end]
 
     def _add(self, edges: list[int], found: Sequence[Amounts]) -> None:
@@ -109,7 +114,7 @@ class Meter:
                 into = self._amounts.setdefault(key, no_amounts())
                 for place, value in enumerate(values):
                     into[place] += value
-            if end % self._long == 0:
+            if (end + self._sink.shift) % self._long == 0:
                 self._hand_over(end)
 
     def _hand_over(self, end: int) -> None:

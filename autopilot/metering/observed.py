@@ -46,6 +46,7 @@ class Extra:
 
     counted_w: Mapping[str, float] = field(default_factory=dict)  # by UUID: mean power since the last tick, by counter
     flops: Mapping[str, float] = field(default_factory=dict)  # by uid: operations per second that the workload reports
+    labels: Mapping[str, str] = field(default_factory=dict)  # by uid: its labels that are metered, as a JSON object
 
 
 NOTHING = Extra()
@@ -70,7 +71,7 @@ def between(before: Seen, now: Seen, edges: list[int], extra: Extra = NOTHING) -
     spans = list(pairwise(edges))
     if not (before.trusted and now.trusted):
         return gap_of(before, edges, "the view was not complete")
-    groups = [_grouped(held) for held in held_between(before, now) if len(held.parts.workload)]
+    groups = [_grouped(held, extra) for held in held_between(before, now) if len(held.parts.workload)]
     readings = [_Reading(each.held, now, extra) for each in groups]
     capacity = _Capacity(before, now, extra)
     found = []
@@ -82,7 +83,7 @@ def between(before: Seen, now: Seen, edges: list[int], extra: Extra = NOTHING) -
         capacity.add(amounts, groups, begin, end)
         _add_reserved(amounts, now.snapshot, end - begin)
         found.append(amounts)
-    add_stops(found[-1], before, now)
+    add_stops(found[-1], before, now, extra)
     return found
 
 
@@ -94,7 +95,7 @@ def gap_of(before: Seen, edges: list[int], reason: str) -> list[Amounts]:
 # --- held -----------------------------------------------------------------------------------------
 
 
-def _grouped(held: Held) -> Groups:
+def _grouped(held: Held, extra: Extra = NOTHING) -> Groups:
     """The owners of the parts: workload, pool, GPU model and MIG profile."""
     snapshot, parts = held.snapshot, held.parts
     nodes, names, work = snapshot.nodes, snapshot.names, snapshot.workloads
@@ -116,6 +117,7 @@ def _grouped(held: Held) -> Groups:
             _name(names.gpu_models, model),
             _name(names.profiles, cut),
             _name(names.pools, pool),
+            extra,
         )
         for row, pool, model, cut in rows
     ]
@@ -125,7 +127,7 @@ def _grouped(held: Held) -> Groups:
 
 
 def _owner(
-    snapshot: ClusterSnapshot, uids: Sequence[str], row: int, model: str, profile: str, pool: str
+    snapshot: ClusterSnapshot, uids: Sequence[str], row: int, model: str, profile: str, pool: str, extra: Extra
 ) -> tuple[str, ...]:
     """The owner of what one workload holds, as `amounts.KEYS`."""
     work, tenants = snapshot.workloads, snapshot.names.tenants
@@ -141,6 +143,8 @@ def _owner(
         SLO_CLASS_NAMES[work.slo_class[row]],
         pool,
         TOPOLOGY_NAMES[work.topology[row]],
+        str(work.user[row]),
+        extra.labels.get(uids[row], ""),
         "",
     )
 
@@ -261,10 +265,11 @@ def _add_flops(into: list[int], held: Held, row: int, flops: float, gpu_time: in
 
 def _add_borrowed(amounts: Amounts, groups: list[Groups], snapshot: ClusterSnapshot, begin: int, end: int) -> None:
     """What the work of a queue held beyond its guarantee; the work that started last has borrowed."""
+    own, names = _own_guarantees(snapshot), snapshot.names.gpu_models
     guarantee = {
-        (queue, model): int(snapshot.queues.guarantee[row, code]) * GPU_UNITS * (end - begin)
+        (queue, model): int(own[row, code]) * GPU_UNITS * (end - begin)
         for row, queue in enumerate(snapshot.queues.id.tolist())
-        for code, model in enumerate(snapshot.names.gpu_models[: snapshot.queues.guarantee.shape[1]])
+        for code, model in enumerate(names[: own.shape[1]])
     }
     owners: dict[tuple[str, str], list[tuple[int, str, tuple[str, ...]]]] = {}
     for each in groups:
@@ -279,21 +284,27 @@ def _add_borrowed(amounts: Amounts, groups: list[Groups], snapshot: ClusterSnaps
             left = max(left - mine, 0)
 
 
-def _add_reserved(amounts: Amounts, snapshot: ClusterSnapshot, long: int) -> None:
-    """The guarantee of each queue, without those of the queues below it."""
-    queues, names = snapshot.queues, snapshot.names
+def _own_guarantees(snapshot: ClusterSnapshot) -> I64:
+    """The guarantee of each queue by GPU model, without those of the queues below it."""
+    queues = snapshot.queues
     own = queues.guarantee.astype(np.int64).copy()
     for row, parent in enumerate(queues.parent.tolist()):
         if parent > 0:
             own[parent] -= queues.guarantee[row]
+    return np.maximum(own, 0)
+
+
+def _add_reserved(amounts: Amounts, snapshot: ClusterSnapshot, long: int) -> None:
+    """The own guarantee of each queue."""
+    queues, names, own = snapshot.queues, snapshot.names, _own_guarantees(snapshot)
     for row, code in np.argwhere(own > 0).tolist():
         queue = str(queues.id[row])
         tenant = queue if queue in names.tenants else ""
-        key = (str(Kind.RESERVED), tenant, queue, "", "", names.gpu_models[code], "", "", "", "", "")
+        key = (str(Kind.RESERVED), tenant, queue, "", "", names.gpu_models[code], *[""] * 7)
         amounts.setdefault(key, no_amounts())[GPU_TIME] += int(own[row, code]) * GPU_UNITS * long
 
 
-def add_stops(amounts: Amounts, before: Seen, now: Seen) -> None:
+def add_stops(amounts: Amounts, before: Seen, now: Seen, extra: Extra = NOTHING) -> None:
     """What work lost that was stopped between two ticks: its incarnation is a later one."""
     rows = {uid: row for row, uid in enumerate(now.uids)}
     work, was = now.snapshot.workloads, before.snapshot.workloads
@@ -304,7 +315,7 @@ def add_stops(amounts: Amounts, before: Seen, now: Seen) -> None:
     ]
     if not stopped:
         return
-    keys = _owners(before, [row for row, _ in stopped])
+    keys = _owners(before, [row for row, _ in stopped], extra)
     for row, place in stopped:
         into = amounts.setdefault(keys[row], no_amounts())
         lost_gpu_s = float(work.lost_gpu_s[place])
@@ -314,19 +325,19 @@ def add_stops(amounts: Amounts, before: Seen, now: Seen) -> None:
             into[UNMEASURED_LOSSES] += 1
 
 
-def _owners(before: Seen, rows: list[int]) -> dict[int, tuple[str, ...]]:
+def _owners(before: Seen, rows: list[int], extra: Extra) -> dict[int, tuple[str, ...]]:
     """The owner of each row's first part; without pool and GPU model for work that no tick showed on its GPUs."""
     mine = np.isin(before.parts.workload, rows)
     parts = Parts(*(getattr(before.parts, name)[mine] for name in Parts.__slots__))
     none = np.zeros(len(parts.workload), np.int64)
     keys: dict[int, tuple[str, ...]] = {}
     if len(none):
-        groups = _grouped(Held(before.snapshot, before.uids, parts, none, none))
+        groups = _grouped(Held(before.snapshot, before.uids, parts, none, none), extra)
         for row, key in zip(parts.workload[groups.order][groups.first].tolist(), groups.keys, strict=True):
             keys.setdefault(row, key)
     for row in rows:
         if row not in keys:
-            keys[row] = _owner(before.snapshot, before.uids, row, "", "", "")
+            keys[row] = _owner(before.snapshot, before.uids, row, "", "", "", extra)
     return keys
 
 
@@ -428,4 +439,4 @@ def _place(snapshot: ClusterSnapshot, pool: int, model: int) -> tuple[str, str]:
 
 def _key(kind: Kind, place: tuple[str, str], reason: str = "") -> tuple[str, ...]:
     model, pool = place
-    return (str(kind), "", "", "", "", model, "", "", pool, "", reason)
+    return (str(kind), "", "", "", "", model, "", "", pool, "", "", "", reason)

@@ -1,9 +1,10 @@
 """The rows of metering as Parquet files in a folder beside the journal.
 
 A file `s-BEGIN-END.parquet` has all rows of that time (1/1,024 s since the start of the run, or since 1970). It is
-written whole or not at all. A finished day is merged into one file with hourly rows; the merged file is in place before
-the others are removed, and a reader skips a file whose time another one covers. So no time is counted twice, and what
-is missing is known.
+written whole or not at all. A finished day (UTC) is merged into one file with hourly rows; the merged file is in place
+before the others are removed, and a reader skips a file whose time another one covers. So no time is counted twice, and
+what is missing is known. Rows of a merged day are also divided where a day begins in a time zone, so that a bill of any
+zone has whole rows.
 """
 
 from __future__ import annotations
@@ -22,12 +23,20 @@ import pyarrow.parquet as pq
 
 from autopilot.core.model.errors import InputError
 from autopilot.files import Lock, lock_beside, replace_file, write_bytes
-from autopilot.metering.amounts import AMOUNTS, KEYS, TICKS_PER_S, Row
+from autopilot.metering.amounts import AMOUNTS, KEYS, TICKS_PER_S, Row, to_ticks
 
-SCHEMA = "gpu-autopilot/metering/1"
+SCHEMA = "gpu-autopilot/metering/2"
+OLDER = ("gpu-autopilot/metering/1",)
+"""Their rows have no user and no labels."""
 ABOUT = "about.json"
 HOUR = 3600 * TICKS_PER_S
 DAY = 24 * HOUR
+CUTS = (
+    np.array(sorted({*range(0, 1440, 60), *(150, 210, 570, 615, 675, 810, 870, 915, 1050, 1095, 1110, 1170, 1230)}))
+    * 60
+    * TICKS_PER_S
+)
+"""Where a merged day (UTC) is divided: at each hour, and at 00:00 of the zones that are not whole hours from UTC."""
 
 _NAME = re.compile(r"s-(-?\d{1,19})-(-?\d{1,19})\.parquet")
 _COLUMNS = pa.schema(
@@ -38,6 +47,10 @@ _COLUMNS = pa.schema(
         *((name, pa.int64()) for name in AMOUNTS),
     ]
 )
+
+
+LATER = ("user", "labels")
+"""Columns that older segments lack."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,7 +100,7 @@ class Segments:
     """The sink of a meter (`meter.Sink`): one process writes to a folder at a time."""
 
     def __init__(self, folder: Path, *, start_s: float | None, every: int = 1, replace: bool = False) -> None:
-        """`every`: intervals in one file; those not yet written are lost in a crash, and are then a gap.
+        """`start_s`: time 0 since 1970; None: not known. `every`: intervals in a file; a crash loses those of the last.
 
         `replace` removes what another run left. Raises `InputError` where the folder cannot be used.
         """
@@ -102,11 +115,12 @@ class Segments:
         except OSError as error:
             raise InputError(f"{folder}: metering cannot be written: {error.strerror}; name another folder") from error
         if (folder / ABOUT).exists():
-            _about(folder)
+            start_s = _about(folder)["start_s"]
             self._ended = max((each.end for each in _files(folder)), default=None)
         else:
             write_bytes(json.dumps({"schema": SCHEMA, "start_s": start_s}).encode(), folder / ABOUT)
             self._ended = None
+        self.shift = to_ticks(start_s or 0.0) % DAY
 
     @property
     def end(self) -> int | None:
@@ -117,10 +131,10 @@ class Segments:
         """Keep one interval; a file is written after `every` of them, and where a day ends."""
         self._waiting.append((begin, end, rows))
         self._ended = end
-        if len(self._waiting) >= self._every or end % DAY == 0:
+        if len(self._waiting) >= self._every or (end + self.shift) % DAY == 0:
             self.flush()
-        if end % DAY == 0:
-            merge(self.folder, end - DAY, end)
+        if (end + self.shift) % DAY == 0:
+            merge(self.folder, end - DAY, end, self.shift)
 
     def flush(self) -> None:
         """Write what waits."""
@@ -137,20 +151,20 @@ class Segments:
             self._lock = None
 
 
-def merge(folder: Path, begin: int, end: int) -> None:
-    """Replace the segments within a time by one with hourly rows."""
+def merge(folder: Path, begin: int, end: int, shift: int = 0) -> None:
+    """Replace the segments within a time by one with the rows of each part of a day (`CUTS`).
+
+    `shift`: time of the day (UTC) at time 0.
+    """
     mine = sorted(each for each in _files(folder) if begin <= each.begin and each.end <= end)
     if len(mine) < 2:
         return
     table = pa.concat_tables([_read(each.path) for each in mine])
-    hours = table["begin"].to_numpy() // HOUR * HOUR
-    hourly = table.set_column(0, "begin", pa.array(hours)).drop_columns(["end"])
-    summed = hourly.group_by(["begin", *KEYS], use_threads=False).aggregate([(name, "sum") for name in AMOUNTS])
-    summed = summed.rename_columns(["begin", *KEYS, *AMOUNTS])
-    hours = summed["begin"].to_numpy()
-    ends = pa.array(np.minimum(hours + HOUR, mine[-1].end))
-    merged = summed.set_column(0, "begin", pa.array(np.maximum(hours, mine[0].begin))).add_column(1, "end", ends)
-    merged = merged.select(_COLUMNS.names)
+    days, at = np.divmod(table["begin"].to_numpy() + shift, DAY)
+    part = pa.array(days * len(CUTS) + np.searchsorted(CUTS, at, side="right"))
+    sums = [("begin", "min"), ("end", "max"), *((name, "sum") for name in AMOUNTS)]
+    merged = table.append_column("part", part).group_by(["part", *KEYS], use_threads=False).aggregate(sums)
+    merged = merged.rename_columns(["part", *KEYS, "begin", "end", *AMOUNTS]).select(_COLUMNS.names)
     _write(folder, mine[0].begin, mine[-1].end, merged.cast(_COLUMNS))
     for each in mine:
         if (each.begin, each.end) != (mine[0].begin, mine[-1].end):
@@ -179,7 +193,11 @@ def _read(path: Path) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         why = str(error).splitlines()[0]
         raise InputError(f"{path}: damaged ({why}); restore it, or remove it: its time is then a gap") from error
-    if table.schema.names != _COLUMNS.names:
+    for name in (name for name in LATER if name not in table.schema.names):
+        table = table.append_column(name, pa.array([""] * len(table), pa.string()))
+    if set(table.schema.names) == set(_COLUMNS.names):
+        table = table.select(_COLUMNS.names)
+    else:
         raise InputError(f"{path}: not a segment of this version; read it with the version that wrote it")
     return table
 
@@ -197,7 +215,9 @@ def _about(folder: Path) -> dict[str, Any]:
     """The description of a folder. Raises `InputError` where it has no metering, or that of another version."""
     try:
         about = json.loads((folder / ABOUT).read_bytes())
-        known = about["schema"] == SCHEMA and (about["start_s"] is None or isinstance(about["start_s"], int | float))
+        known = about["schema"] in (SCHEMA, *OLDER) and (
+            about["start_s"] is None or isinstance(about["start_s"], int | float)
+        )
     except FileNotFoundError as error:
         raise InputError(f"{folder}: no metering here; `autopilot simulate` writes it beside its journal") from error
     except (OSError, ValueError, KeyError, TypeError) as error:

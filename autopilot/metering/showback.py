@@ -1,61 +1,51 @@
-"""Who used what and what it costs: sums of the segments by DuckDB, priced here.
-
-A guarantee is paid by reservation, used or not. What a queue holds beyond it is a burst, paid by consumption. Work that
-requires a topology or holds a MIG instance pays a premium. Free capacity has rows of its own, at list price.
-"""
+"""Who used what and what it costs: the lines and charges of a period, summed by an owner or by a time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-import duckdb
-
-from autopilot.core.model.errors import InputError
-from autopilot.metering.amounts import AMOUNTS, GRAINS_PER_GPU_S, KEYS, TICKS_PER_S, Kind
+from autopilot.core.model.errors import InputError, nearest
+from autopilot.metering.amounts import GRAINS_PER_GPU_S, Kind
+from autopilot.metering.calendar import Calendar
+from autopilot.metering.charges import FREE, Meter, charges_of, price_edges, priced
+from autopilot.metering.lines import GRAINS_PER_GPU_H, Period, cut, lines_of, missing_s, period_of
 from autopilot.metering.prices import Prices
 from autopilot.metering.segments import Store
 
-GRAINS_PER_GPU_H = GRAINS_PER_GPU_S * 3600
+if TYPE_CHECKING:
+    import pandas as pd
+
 MJ_PER_KWH = 3.6e9
 PARTS = (Kind.HELD, Kind.IDLE, Kind.FRAGMENTED, Kind.OUT_OF_USE, Kind.GAP)
 """Kinds that make up the capacity."""
 WITHIN = 0.001
 """The rows of a period and its capacity x time may differ by this part."""
-OWNER = tuple(name for name in KEYS if name not in {"workload", "uid"})
-BY = {"tenant": "tenant", "project": "queue", "type": "gpu_model", "class": "slo_class"}
-"""Groups of a showback, and the column of each."""
+BY = {
+    "tenant": "tenant",
+    "project": "queue",
+    "type": "gpu_model",
+    "class": "slo_class",
+    "user": "user",
+    "workload": "workload",
+}
+"""Groups of a showback by owner, and the column of each; others are `label:KEY`, `day` and `month`."""
+TIMES = ("day", "month")
+LABEL = "label:"
 NAMES = {
     Kind.IDLE: "(idle)",
     Kind.FRAGMENTED: "(fragmented)",
     Kind.OUT_OF_USE: "(out of use)",
     Kind.GAP: "(not observed)",
-    Kind.RESERVED: "(reserved)",
+    Kind.RESERVED: "(unused guarantee)",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The sums of one owner: texts by `OWNER`, whole numbers by `AMOUNTS`; `period` as asked, 0 for the whole."""
-
-    period: int
-    texts: Mapping[str, str]
-    amounts: Mapping[str, int]
-
-    @property
-    def kind(self) -> Kind:
-        """What it counts."""
-        return Kind(self.texts["kind"])
-
-    def gpu_h(self, name: str = "gpu_time") -> float:
-        """One amount in GPU-hours."""
-        return self.amounts[name] / GRAINS_PER_GPU_H
 
 
 @dataclass(slots=True)
 class Bill:
-    """One row of a showback. GPU-hours; money in the currency of the prices."""
+    """One row of a showback. GPU-hours; money in the currency of the prices; None: not known."""
 
     name: str
     allocated_gpu_h: float = 0.0
@@ -65,17 +55,18 @@ class Bill:
     measured_gpu_h: float = 0.0
     borrowed_gpu_h: float = 0.0
     lost_gpu_h: float = 0.0
-    reserved_gpu_h: float = 0.0
-    energy_kwh: float = 0.0  # of the site: with the PUE
+    reserved_gpu_h: float = 0.0  # of guarantees: what this owner used, and what its queue left unused
+    unused_gpu_h: float = 0.0  # of that, capacity that was free
+    energy_kwh: float | None = None  # of the site: with the PUE
     unknown_energy_gpu_h: float = 0.0  # GPU-hours whose energy is not known
     counted_energy_gpu_h: float = 0.0  # GPU-hours whose energy is by the energy counter
     averaged_energy_gpu_h: float = 0.0  # GPU-hours whose energy is mean power x time
-    carbon_kg: float = 0.0
+    carbon_kg: float | None = None
     reservation: float = 0.0
     burst: float = 0.0
     premium: float = 0.0
     list_cost: float = 0.0  # of what it held, or of what was free, at list price
-    energy_cost: float = 0.0
+    energy_cost: float | None = None
     measured_ratio: float | None = None  # measured / allocated: what `active` and `idle` rest on
     kept_ratio: float | None = None  # 1 - lost / allocated
     mfu_ratio: float | None = None  # reported operations / peak; None where none are reported
@@ -106,21 +97,36 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
-    """The time that a showback covers, in 1/1,024 s; whole rows only, so it may be shorter than asked."""
+class Asked:
+    """What is asked of a store: the time (1/1,024 s; None: all), the days and months, and the prices."""
 
-    begin: int
-    end: int
+    store: Store
+    prices: Prices
+    calendar: Calendar
+    since: int | None = None
+    until: int | None = None
 
-    @property
-    def span_s(self) -> float:
-        """Its length."""
-        return (self.end - self.begin) / TICKS_PER_S
+    def period(self) -> Period:
+        """The time that the store has of it. Raises `InputError` where that is nothing."""
+        return period_of(self.store, self.since, self.until)
+
+    def edges(self) -> list[int]:
+        """The ends of the charge days; a day is shorter only where a price changes, or a part of it is asked for."""
+        period = self.period()
+        edges = self.calendar.edges(period.begin, period.end, price_edges(self.prices, self.calendar))
+        low = edges[0] if self.since is None else max(edges[0], self.since)
+        high = edges[-1] if self.until is None else min(edges[-1], self.until)
+        return cut(edges, Period(low, high))
+
+    def charged(self, more: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The lines by charge day, and their charges."""
+        lines = priced(lines_of(self.store, self.edges(), more), self.prices, self.calendar)
+        return lines, charges_of(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Showback:
-    """The answer: bills by group, the lines that they were made of, and whether it adds up."""
+    """The answer: bills by group, and whether it adds up."""
 
     period: Period
     by: str
@@ -129,183 +135,169 @@ class Showback:
     capacity_cost: float
     reconciled: Reconciled
     currency: str
-    lines: tuple[Line, ...] = field(repr=False)
+    charges: pd.DataFrame = field(repr=False)
 
 
-def lines_of(store: Store, since: int | None = None, until: int | None = None, every: int = 0) -> list[Line]:
-    """The sums by owner of the rows within a time, in periods of `every` (1/1,024 s; 0: one period).
+def check_by(by: str) -> None:
+    """Raise `InputError` for a group that there is not."""
+    known = (*BY, *TIMES)
+    if by in known or (by.startswith(LABEL) and len(by) > len(LABEL)):
+        return
+    near = nearest(by, known)
+    raise InputError(f"--by: {by!r} is not one of {', '.join(known)}, {LABEL}KEY{near and '; ' + near}")
 
-    Exact: DuckDB adds whole numbers in 128 bits. Raises `InputError` for a damaged segment.
-    """
-    wanted = [
-        each.path
-        for each in store.segments
-        if (since is None or each.end > since) and (until is None or each.begin < until)
-    ]
-    if not wanted:
-        return []
-    period = f"(begin // {every}) * {every}" if every else "0"
-    sums = ", ".join(f"sum({name})" for name in AMOUNTS)
-    names = ", ".join(OWNER)
-    query = (
-        f"SELECT {period} AS period, {names}, {sums} FROM read_parquet($files)"  # noqa: S608 - names of this module
-        ' WHERE begin >= $since AND "end" <= $until GROUP BY ALL ORDER BY ALL'
+
+def showback(asked: Asked, by: str = "tenant") -> Showback:
+    """The bills of a period by one of `BY`, `TIMES` or a label. Raises `InputError`."""
+    check_by(by)
+    if by == "month" and asked.calendar.start_s is None:
+        raise InputError("--by: this run has no dates, so it has no months; write --by day")
+    more = {"user": ["user"], "workload": ["workload"]}.get(by, ["labels"] if by.startswith(LABEL) else [])
+    lines, charges = asked.charged(more)
+    name = _namer(by, asked.calendar)
+    capacity = lines[lines["kind"] == Kind.CAPACITY]
+    lines = lines[lines["kind"].isin(PARTS)]
+    table = _summed(lines, charges, asked.prices, name)
+    bills = [_bill(str(key), row) for key, row in zip(table.index, table.to_dict("records"), strict=True)]
+    total = _bill("total", table.sum().to_dict())
+    order: Callable[[Bill], Any] = (
+        (lambda bill: bill.name)
+        if by in TIMES
+        else (lambda bill: (bill.name.startswith("("), -bill.list_cost, bill.name))
     )
-    values = {
-        "files": [str(path) for path in wanted],
-        "since": -(2**62) if since is None else since,
-        "until": 2**62 if until is None else until,
-    }
-    return [
-        Line(
-            int(row[0]),
-            dict(zip(OWNER, row[1 : 1 + len(OWNER)], strict=True)),
-            dict(zip(AMOUNTS, map(int, row[1 + len(OWNER) :]), strict=True)),
-        )
-        for row in _asked(query, values)
-    ]
-
-
-def period_of(store: Store, since: int | None, until: int | None) -> Period:
-    """The time from the first to the last row that is within. Raises `InputError` where there is none."""
-    wanted = [str(each.path) for each in store.segments]
-    found = _asked(
-        'SELECT min(begin), max("end") FROM read_parquet($files) WHERE begin >= $since AND "end" <= $until',
-        {
-            "files": wanted,
-            "since": -(2**62) if since is None else since,
-            "until": 2**62 if until is None else until,
-        },
-    )
-    if not found or found[0][0] is None:
-        if since is None and until is None:
-            raise InputError(f"{store.folder}: no interval is written yet; ask again later, or after the run has ended")
-        raise InputError(f"{store.folder}: nothing was metered in this time; leave out --since and --until to see all")
-    return Period(*map(int, found[0]))
-
-
-def _asked(query: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    if not values["files"]:
-        return []
-    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as asked:
-        try:
-            return asked.execute(query, dict(values)).fetchall()
-        except duckdb.Error as error:
-            why = str(error).splitlines()[0]
-            raise InputError(f"metering cannot be read: {why}; restore the segment, or remove it") from error
-
-
-def showback(store: Store, prices: Prices, by: str, since: int | None = None, until: int | None = None) -> Showback:
-    """The bills of a period by tenant, project (queue), type (GPU model) or class. Raises `InputError`."""
-    period = period_of(store, since, until)
-    lines = lines_of(store, since, until)
-    by_name: dict[str, Bill] = {}
-    total = Bill("total")
-    rates = model_rates(lines, prices)
-    for line in lines:
-        if line.kind != Kind.CAPACITY:
-            name = _name(line, BY[by])
-            for bill in (by_name.setdefault(name, Bill(name)), total):
-                add(bill, line, prices, rates)
-    for bill in (*by_name.values(), total):
-        _set_ratios(bill, lines, prices, None if bill is total else BY[by])
-    capacity = [line for line in lines if line.kind == Kind.CAPACITY]
-    cost = sum(line.gpu_h() * _price(line, prices) for line in capacity)
+    period = asked.period()
     return Showback(
         period,
         by,
-        tuple(sorted(by_name.values(), key=lambda bill: (bill.name.startswith("("), -bill.list_cost, bill.name))),
+        tuple(sorted(bills, key=order)),
         total,
-        cost,
-        reconcile(store, lines, period),
-        prices.currency,
-        tuple(lines),
+        float((capacity["hours"] * capacity["price"]).sum()),
+        Reconciled(_gpu_h(capacity, "gpu_time"), _gpu_h(lines, "gpu_time"), missing_s(asked.store, period)),
+        asked.prices.currency,
+        charges,
     )
 
 
-def reconcile(store: Store, lines: Sequence[Line], period: Period) -> Reconciled:
-    """Compare the rows with the capacity that was counted apart from them."""
-    capacity = sum(line.gpu_h() for line in lines if line.kind == Kind.CAPACITY)
-    rows = sum(line.gpu_h() for line in lines if line.kind in PARTS)
-    missing = sum(max(min(end, period.end) - max(begin, period.begin), 0) for begin, end in store.holes)
-    return Reconciled(capacity, rows, missing / TICKS_PER_S)
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    texts = [name for name in frame.columns if name in {*BY.values(), "kind", "labels", "begin"}]
+    columns = [frame[name].tolist() for name in texts]
+    return [dict(zip(texts, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def model_rates(lines: Sequence[Line], prices: Prices) -> dict[str, float]:
-    """The price of a GPU-hour by model: the mean over the pools that have it, for a guarantee is not tied to a pool."""
-    hours: dict[str, float] = {}
-    cost: dict[str, float] = {}
-    for line in lines:
-        if line.kind == Kind.CAPACITY:
-            model = line.texts["gpu_model"]
-            hours[model] = hours.get(model, 0.0) + line.gpu_h()
-            cost[model] = cost.get(model, 0.0) + line.gpu_h() * _price(line, prices)
-    return {model: cost[model] / hours[model] for model in hours if hours[model]}
+def _namer(by: str, calendar: Calendar) -> Callable[[dict[str, Any]], str]:
+    """The group of a line or charge; rows without an owner have names in brackets."""
+
+    def by_time(row: dict[str, Any]) -> str:
+        if calendar.start_s is None:
+            return f"day {calendar.day_of(row['begin']).timestamp() // 86_400 + 1:.0f}"
+        return f"{calendar.moment(row['begin']):{'%Y-%m' if by == 'month' else '%Y-%m-%d'}}"
+
+    def by_owner(row: dict[str, Any]) -> str:
+        kind = Kind(row["kind"])
+        if kind in NAMES and kind != Kind.RESERVED:
+            return NAMES[kind]
+        if by.startswith(LABEL):
+            text = str(json.loads(row["labels"]).get(by.removeprefix(LABEL), "")) if row["labels"] else ""
+        else:
+            text = row[BY[by]]
+        return text or NAMES.get(kind, "(none)")
+
+    return by_time if by in TIMES else by_owner
 
 
-def add(bill: Bill, line: Line, prices: Prices, rates: Mapping[str, float]) -> None:
-    """Add one line to a bill."""
-    hours, kind = line.gpu_h(), line.kind
-    if kind == Kind.RESERVED:
-        bill.reserved_gpu_h += hours
-        bill.reservation += hours * rates.get(line.texts["gpu_model"], 0.0)
-        return
-    price = _price(line, prices)
-    bill.list_cost += hours * price
-    region = prices.region_of(line.texts["pool"])
-    kwh = line.amounts["energy_mj"] / MJ_PER_KWH * region.pue
-    bill.energy_kwh += kwh
-    bill.carbon_kg += kwh * region.carbon_g_kwh / 1000
-    bill.energy_cost += kwh * region.energy_kwh
-    bill.unknown_energy_gpu_h += hours - line.gpu_h("powered")
-    bill.counted_energy_gpu_h += line.gpu_h("counted")
-    bill.averaged_energy_gpu_h += line.gpu_h("powered") - line.gpu_h("counted")
-    if kind != Kind.HELD:
-        bill.idle_gpu_h += hours
-        return
-    bill.allocated_gpu_h += hours
-    active, measured = line.gpu_h("active"), line.gpu_h("measured")
-    bill.measured_gpu_h += measured
-    bill.active_gpu_h += active
-    bill.idle_gpu_h += measured - active
-    bill.unknown_gpu_h += hours - measured
-    bill.borrowed_gpu_h += line.gpu_h("borrowed")
-    bill.lost_gpu_h += line.gpu_h("lost")
-    bill.burst += line.gpu_h("borrowed") * price * prices.burst_ratio
-    ratio = prices.topology_premium.get(line.texts["topology"], 0.0)  # type: ignore[call-overload]
-    bill.premium += hours * price * (ratio + (prices.mig_premium if line.texts["profile"] else 0.0))
+def _gpu_h(frame: pd.DataFrame, name: str) -> float:
+    return int(frame[name].sum()) / GRAINS_PER_GPU_H
 
 
-def _set_ratios(bill: Bill, lines: Sequence[Line], prices: Prices, column: str | None) -> None:
-    """The measured and the kept part. MFU if work reported its operations and the price file has the peak.
+def _summed(
+    lines: pd.DataFrame, charges: pd.DataFrame, prices: Prices, name: Callable[[dict[str, Any]], str]
+) -> pd.DataFrame:
+    """The figures of a bill by group, before its ratios."""
+    import pandas as pd
+
+    held, free = lines["kind"] == Kind.HELD, charges["kind"].isin(FREE)
+    peak = lines["gpu_model"].map(prices.peak_tflops).fillna(0.0).astype(float) * held
+    hours = {
+        f"{word}_gpu_h": lines[column] * held / GRAINS_PER_GPU_H
+        for word, column in (
+            ("allocated", "gpu_time"),
+            ("active", "active"),
+            ("measured", "measured"),
+            ("borrowed", "borrowed"),
+            ("lost", "lost"),
+        )
+    }
+    figures = pd.DataFrame(
+        {
+            **hours,
+            "gflop": lines["gflop"] * (peak > 0),
+            "peak_gflop": lines["gflop_time"] / GRAINS_PER_GPU_S * peak * 1000,
+        }
+    )
+    cost, meter, share = charges["hours"] * charges["rate"], charges["meter"], charges["share"]
+    kwh = charges["energy_mj"].astype(float) * share / MJ_PER_KWH * charges["pue"]
+    guarantee = meter.isin([Meter.USED, Meter.UNUSED, Meter.LENT])
+    money = pd.DataFrame(
+        {
+            "free_gpu_h": charges["physical"] * free,
+            "unused_gpu_h": charges["physical"] * (meter == Meter.UNUSED),
+            "reserved_gpu_h": charges["hours"] * guarantee,
+            "physical_gpu_h": charges["physical"],
+            "powered_gpu_h": charges["powered"].astype(float) * share / GRAINS_PER_GPU_H,
+            "counted_gpu_h": charges["counted"].astype(float) * share / GRAINS_PER_GPU_H,
+            "energy_kwh": kwh,
+            "carbon_kg": kwh * charges["carbon_g_kwh"] / 1000,
+            "energy_cost": kwh * charges["energy_price"],
+            "reservation": cost * guarantee,
+            "burst": cost * (meter == Meter.BURST),
+            "premium": cost * (meter == Meter.PREMIUM),
+            "list_cost": charges["physical"] * charges["listed"],
+        }
+    )
+    summed = [
+        each.astype(float).groupby([name(row) for row in _rows(of)]).sum()
+        for each, of in ((figures, lines), (money, charges))
+    ]
+    table = summed[1].join(summed[0], how="outer").fillna(0.0)
+    return table[(table != 0).any(axis=1)]
+
+
+def _bill(name: str, of: Mapping[Any, Any]) -> Bill:
+    """One bill of summed figures.
 
     MFU (model FLOPs utilization) = reported model FLOPs / (peak FLOP/s of the GPU model x GPU-seconds of the reporting
     work). Model FLOPs are those of the forward and backward pass of the model, without recomputation: Chowdhery et al.,
     PaLM (arXiv:2204.02311), Appendix B.
     """
-    if bill.allocated_gpu_h:
-        bill.measured_ratio = bill.measured_gpu_h / bill.allocated_gpu_h
-        bill.kept_ratio = max(1.0 - bill.lost_gpu_h / bill.allocated_gpu_h, 0.0)
-    done = peak = 0.0
-    for line in lines:
-        if line.amounts["gflop_time"] and (column is None or _name(line, column) == bill.name):
-            rate = prices.peak_tflops.get(line.texts["gpu_model"])
-            if rate:
-                done += line.amounts["gflop"]
-                peak += line.amounts["gflop_time"] / GRAINS_PER_GPU_S * rate * 1000
-    bill.mfu_ratio = done / peak if peak else None
+    allocated_h, measured_h, powered_h = of["allocated_gpu_h"], of["measured_gpu_h"], of["powered_gpu_h"]
+    known = powered_h > 0
+    return Bill(
+        name,
+        **{each: of[each] for each in _SUMS},
+        idle_gpu_h=measured_h - of["active_gpu_h"] + of["free_gpu_h"],
+        unknown_gpu_h=allocated_h - measured_h,
+        unknown_energy_gpu_h=max(of["physical_gpu_h"] - powered_h, 0.0),
+        counted_energy_gpu_h=of["counted_gpu_h"],
+        averaged_energy_gpu_h=max(powered_h - of["counted_gpu_h"], 0.0),
+        energy_kwh=of["energy_kwh"] if known else None,
+        carbon_kg=of["carbon_kg"] if known else None,
+        energy_cost=of["energy_cost"] if known else None,
+        measured_ratio=measured_h / allocated_h if allocated_h else None,
+        kept_ratio=max(1.0 - of["lost_gpu_h"] / allocated_h, 0.0) if allocated_h else None,
+        mfu_ratio=of["gflop"] / of["peak_gflop"] if of["peak_gflop"] else None,
+    )
 
 
-def _name(line: Line, column: str) -> str:
-    """The group of a line; rows without an owner have names in brackets."""
-    if line.kind in NAMES and line.kind != Kind.RESERVED:
-        return NAMES[line.kind]
-    return line.texts[column] or NAMES.get(line.kind, "(none)")
-
-
-def _price(line: Line, prices: Prices) -> float:
-    """The list price of a line's GPU-hour."""
-    return prices.gpu_hour(line.texts["pool"], line.texts["gpu_model"])
-
-
-BILL_COLUMNS = tuple(each.name for each in fields(Bill))
+_SUMS = (
+    "allocated_gpu_h",
+    "active_gpu_h",
+    "measured_gpu_h",
+    "borrowed_gpu_h",
+    "lost_gpu_h",
+    "reserved_gpu_h",
+    "unused_gpu_h",
+    "reservation",
+    "burst",
+    "premium",
+    "list_cost",
+)

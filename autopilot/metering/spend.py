@@ -1,15 +1,19 @@
-"""Spending by day: the last whole day of each tenant against the mean of the days before it."""
+"""Spending by day: the last whole day of each tenant against the days before it, and the month against its budget."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+
+import numpy as np
 
 from autopilot.metering.amounts import TICKS_PER_S, Kind
+from autopilot.metering.calendar import Calendar, zone_of
 from autopilot.metering.prices import Prices
-from autopilot.metering.segments import DAY, Store
-from autopilot.metering.showback import Bill, Line, add, lines_of, model_rates
+from autopilot.metering.segments import Store
+from autopilot.metering.showback import Asked
 
 DAYS = 30
 LEAST_DAYS = 7
@@ -18,6 +22,11 @@ ALERT_RATIO = 1.3
 """A day above this ratio is worth a look."""
 MOST_GAP_RATIO = 0.01
 """A day is unknown where more of its capacity x time was not observed: it is neither judged nor in the mean."""
+WEEKS = 8
+"""Weeks before the month's open days from which these are drawn."""
+LEAST_WEEKS = 3
+"""With fewer known days of each weekday, there is no forecast."""
+DRAWS, LEVELS = 2000, (0.1, 0.5, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,59 @@ class Spending:
         return self.ratio is not None and self.ratio > ALERT_RATIO
 
 
+@dataclass(frozen=True, slots=True)
+class MonthForecast:
+    """The charge of one tenant ("": all together) in a calendar month; None: too little history, or no budget."""
+
+    tenant: str
+    month: str  # 2026-02
+    so_far: float
+    low: float | None  # in 10 % of the draws the month ends below this
+    middle: float | None
+    high: float | None  # in 10 % above this
+    budget: float | None
+    currency: str
+
+    @property
+    def ratio(self) -> float | None:
+        """Forecast / budget."""
+        return self.middle / self.budget if self.middle is not None and self.budget else None
+
+
+@dataclass(frozen=True, slots=True)
+class Daily:
+    """Charges by calendar day: `edges` of the days (1/1,024 s), whether each was observed, and charges by tenant."""
+
+    edges: tuple[int, ...]
+    known: tuple[bool, ...]
+    charges: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+def daily_charges(asked: Asked, edges: Sequence[int]) -> Daily:
+    """The charges of each tenant between consecutive `edges`, which are ends of days of the asked calendar."""
+    lines, charges = asked.charged()
+    days = np.array(edges)
+    known = [_covers(asked.store, begin, end) for begin, end in pairwise(edges)]
+    whole, gap = np.zeros(len(known)), np.zeros(len(known))
+    for kind, into in ((Kind.CAPACITY, whole), (Kind.GAP, gap)):
+        mine = lines[lines["kind"] == kind]
+        np.add.at(into, np.searchsorted(days, mine["begin"].to_numpy(), side="right") - 1, mine["hours"].to_numpy())
+    owned = charges[(charges["tenant"] != "") & charges["kind"].isin([Kind.HELD, Kind.RESERVED])]
+    by_tenant = {name: np.zeros(len(known)) for name in sorted(owned["tenant"].unique().tolist())}
+    cost = (owned["hours"] * owned["rate"]).groupby([owned["tenant"], owned["begin"]]).sum()
+    for tenant, begin, value in zip(*(cost.index.get_level_values(at) for at in (0, 1)), cost.to_numpy(), strict=True):
+        by_tenant[tenant][np.searchsorted(days, int(begin), side="right") - 1] += value
+    observed = tuple(
+        bool(one and two <= MOST_GAP_RATIO * three) for one, two, three in zip(known, gap, whole, strict=True)
+    )
+    return Daily(tuple(edges), observed, {name: values.tolist() for name, values in by_tenant.items()})
+
+
+def calendar_of(store: Store, prices: Prices) -> Calendar:
+    """The days of a store in the zone of the prices."""
+    return Calendar(store.start_s, zone_of(prices.zone, "zone"))
+
+
 def daily_spending(store: Store, prices: Prices, now_s: float | None = None) -> list[Spending]:
     """Each tenant's last whole day before `now_s` (None: the end of the store), by name.
 
@@ -51,37 +113,78 @@ def daily_spending(store: Store, prices: Prices, now_s: float | None = None) -> 
     """
     if not store.segments:
         return []
+    calendar = calendar_of(store, prices)
     end = store.segments[-1].end if now_s is None else round(now_s * TICKS_PER_S)
-    last = (end // DAY - 1) * DAY
-    covered = [day for day in range(last - DAYS * DAY, last + DAY, DAY) if _covers(store, day)]
-    if last not in covered:
+    today = calendar.day_of(end)
+    edges = [calendar.ticks(today - timedelta(days=back)) for back in range(DAYS + 1, -1, -1)]
+    if not _covers(store, *edges[-2:]):
         return []
-    lines = lines_of(store, covered[0], last + DAY, DAY)
-    unseen = _unseen(lines)
-    if last in unseen:
+    daily = daily_charges(Asked(store, prices, calendar, edges[0], edges[-1]), edges)
+    if not daily.known[-1]:
         return []
-    covered = [day for day in covered if day not in unseen]
-    lines = [line for line in lines if line.period in set(covered)]
-    rates = model_rates(lines, prices)
-    charges: dict[str, dict[int, Bill]] = {}
-    for line in lines:
-        tenant = line.texts["tenant"]
-        if tenant and line.kind in (Kind.HELD, Kind.RESERVED):
-            add(charges.setdefault(tenant, {}).setdefault(line.period, Bill(tenant)), line, prices, rates)
-    before = [day for day in covered if day != last]
+    before = [at for at, known in enumerate(daily.known[:-1]) if known]
     return [
         Spending(
             tenant,
-            last / TICKS_PER_S,
-            bills[last].charge if last in bills else 0.0,
-            sum(bills[day].charge for day in before if day in bills) / len(before)
-            if len(before) >= LEAST_DAYS
-            else None,
+            edges[-2] / TICKS_PER_S,
+            values[-1],
+            sum(values[at] for at in before) / len(before) if len(before) >= LEAST_DAYS else None,
             len(before),
             prices.currency,
         )
-        for tenant, bills in sorted(charges.items())
+        for tenant, values in daily.charges.items()
+        if values[-1] or any(values[at] for at in before)
     ]
+
+
+def month_forecasts(store: Store, prices: Prices, now_s: float | None = None) -> list[MonthForecast]:
+    """The month of `now_s` (None: the end of the store) of each tenant with charges or a budget, and of all together.
+
+    An open day is drawn from the days of its weekday in the `WEEKS` before; the days of one week come from one week, as
+    a busy day is rarely alone. The draws are the same at every call. Raises `InputError` as `daily_spending` does.
+    """
+    if not store.segments or store.start_s is None:
+        return []
+    calendar = calendar_of(store, prices)
+    now = store.segments[-1].end if now_s is None else round(now_s * TICKS_PER_S)
+    first, after = calendar.month_of(now)
+    today = calendar.day_of(now)
+    open_days = (after.date() - today.date()).days  # with today
+    begin = min(first, today - timedelta(days=7 * WEEKS))
+    whole = (today.date() - begin.date()).days
+    edges = [calendar.ticks(begin + timedelta(days=day)) for day in range(whole + 1)]
+    daily = daily_charges(
+        Asked(store, prices, calendar, edges[0], max(edges[-1] + 1, now)), [*edges, max(edges[-1] + 1, now)]
+    )
+    month = whole - (today.date() - first.date()).days
+    charges = {name: np.array(values) for name, values in daily.charges.items()}
+    charges |= {name: np.zeros(whole + 1) for name in prices.budgets if name not in charges}
+    charges |= {"": np.sum(list(charges.values()), axis=0)} if charges else {}
+    budgets = {**prices.budgets, **({} if prices.budget is None else {"": prices.budget})}
+    found = []
+    for tenant, values in sorted(charges.items()):
+        so_far = float(values[month:].sum())
+        levels = _drawn(values[:-1], daily.known[:-1], float(values[-1]), open_days)
+        whole_days = float(values[month:-1].sum())
+        low, middle, high = (None,) * 3 if levels is None else (whole_days + each for each in levels)
+        budget = budgets.get(tenant)
+        found.append(MonthForecast(tenant, f"{first:%Y-%m}", so_far, low, middle, high, budget, prices.currency))
+    return found
+
+
+def _drawn(values: np.ndarray, known: Sequence[bool], today: float, open_days: int) -> list[float] | None:
+    """Quantiles (`LEVELS`) of the sum of today and the days after it; None: too little history."""
+    rng = np.random.default_rng(0)
+    total = np.zeros(DRAWS)
+    picks = rng.random((DRAWS, open_days // 7 + 1))
+    for ahead in range(open_days):
+        back = range(len(values) - 7 + ahead % 7, -1, -7)
+        past = [values[at] for at in list(back)[:WEEKS] if known[at]]
+        if len(past) < LEAST_WEEKS:
+            return None
+        drawn = np.array(past)[(picks[:, ahead // 7] * len(past)).astype(int)]
+        total += np.maximum(drawn, today) if ahead == 0 else drawn
+    return [float(each) for each in np.quantile(total, LEVELS)]
 
 
 def highest_ratios(found: Iterable[Spending], most: int) -> dict[str, float]:
@@ -95,19 +198,15 @@ def highest_ratios(found: Iterable[Spending], most: int) -> dict[str, float]:
     return {tenant: ratio for _, _, tenant, ratio in ranked[:most]}
 
 
-def _unseen(lines: Iterable[Line]) -> set[int]:
-    """Days with too much time that was not observed."""
-    gap: Counter[int] = Counter()
-    capacity: Counter[int] = Counter()
-    for line in lines:
-        if line.kind in (Kind.GAP, Kind.CAPACITY):
-            (gap if line.kind == Kind.GAP else capacity)[line.period] += line.amounts["gpu_time"]
-    return {day for day, grains in gap.items() if grains > MOST_GAP_RATIO * capacity[day]}
+def highest_budgets(found: Iterable[MonthForecast], most: int) -> dict[str, float]:
+    """Known forecast / budget by tenant, at most `most`, the largest first; "(all)" is the budget of all together."""
+    known = [(each.tenant or "(all)", ratio) for each in found if (ratio := each.ratio) is not None]
+    return dict(sorted(known, key=lambda one: (-one[1], one[0]))[:most])
 
 
-def _covers(store: Store, day: int) -> bool:
+def _covers(store: Store, begin: int, end: int) -> bool:
     """Whether segments cover a whole day."""
-    inside = [each for each in store.segments if each.end > day and each.begin < day + DAY]
-    if not inside or inside[0].begin > day or inside[-1].end < day + DAY:
+    inside = [each for each in store.segments if each.end > begin and each.begin < end]
+    if not inside or inside[0].begin > begin or inside[-1].end < end:
         return False
-    return not any(begin < day + DAY and end > day for begin, end in store.holes)
+    return not any(low < end and high > begin for low, high in store.holes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from autopilot.app.options import SHIPPED_NAMES
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
 from autopilot.operate.where import Where, asks
+
+if TYPE_CHECKING:
+    from autopilot.app.commands.showback_commands import Words
 
 JournalIn = Annotated[
     Path | None,
@@ -211,15 +214,50 @@ def showback(
         typer.Option("--since", help="From this time on: 24h, or 2026-11-23T04:00.", show_default="the first"),
     ] = None,
     until: Annotated[str | None, typer.Option("--until", help="Up to this time.", show_default="the last")] = None,
-    by: Annotated[str, typer.Option("--by", help="tenant, project (queue), type (GPU model) or class.")] = "tenant",
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="tenant, project (queue), type (GPU model), class, user, workload, label:KEY, day or month.",
+            show_default="tenant",
+        ),
+    ] = None,
     form: Annotated[
-        str,
-        typer.Option("--format", help="table, csv, parquet or focus (FinOps FOCUS 1.2, a row for each day and SKU)."),
-    ] = "table",
+        str | None,
+        typer.Option(
+            "--format",
+            help="table, csv, parquet or focus (FinOps FOCUS, a row for each day, owner and SKU).",
+            show_default="as the file of --out, else table",
+        ),
+    ] = None,
+    focus: Annotated[
+        str | None,
+        typer.Option(
+            "--focus", help="FOCUS rows of this version: 1.2, or 1.0 for focus-validator.", show_default="1.2"
+        ),
+    ] = None,
+    zone: Annotated[
+        str | None,
+        typer.Option(
+            "--zone",
+            help="Time zone of days, months and dates, for example Europe/Berlin.",
+            show_default="that of the price file, else UTC",
+        ),
+    ] = None,
     prices: PriceFile = None,
     target: Annotated[
         Path | None, typer.Option("--out", help="File to write (.csv or .parquet).", show_default="standard output")
     ] = None,
+    corrects: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--corrects",
+            help="FOCUS file that was exported before (repeatable): write what follows it, and its corrections.",
+        ),
+    ] = None,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="The present month of each tenant, forecast and budget.")
+    ] = False,
     journal: JournalIn = None,
     metering: Annotated[
         Path | None,
@@ -228,23 +266,31 @@ def showback(
 ) -> None:
     """Show who used what GPU time and what it costs: allocated, active, idle, lost and borrowed, energy and money.
 
-    Example: autopilot showback --since 6h --until 18h --by project --prices prices.yaml
+    Example: autopilot showback --since 2026-02-01 --until 2026-03-01 --by project --prices prices.yaml
     """
-    from autopilot.app.commands.showback_commands import check_words, run_showback
+    from autopilot.app.commands.showback_commands import Words
+
+    words = Words(since, until, by, form, focus, zone, prices, target, tuple(corrects or ()), forecast)
+    words.check()
+    _show(words, where, journal, metering)
+
+
+def _show(words: Words, where: Where, journal: Path | None, metering: Path | None) -> None:
+    """The showback of a folder, a recorded run or the service."""
+    from autopilot.app.commands.showback_commands import run_showback
     from autopilot.metering.segments import metering_folder
     from autopilot.operate import remote
     from autopilot.operate.finding import asked_run
 
-    check_words(by, form, target)
     if metering is not None:
-        run_showback(metering, since, until, by, form, prices, target)
+        run_showback(metering, words)
         return
     with asked_run(where, journal) as run:
         if run.journal is not None:
-            run_showback(metering_folder(run.journal.resolve()), since, until, by, form, prices, target)
+            run_showback(metering_folder(run.journal.resolve()), words)
             return
         with remote.fetched(run.service, "metering") as folder:
-            run_showback(folder, since, until, by, form, prices, target)
+            run_showback(folder, words)
 
 
 JOURNAL_COMMANDS = (decisions, explain, replay, forecast)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import structlog
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.records import Decision, Observation
+from autopilot.core.model.records import Instruction, Observation
 from autopilot.metering.amounts import Row
 from autopilot.metering.meter import INTERVAL_S, Meter
 from autopilot.metering.observed import Extra
@@ -41,8 +41,17 @@ class ReportsFlops(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsLabels(Protocol):
+    """A source that reads the labels of work."""
+
+    def owner_labels(self, keys: Sequence[str]) -> dict[str, str]:
+        """A JSON object of the labels named `keys`, by uid of the work that has one of them."""
+        ...
+
+
 class ServiceMeter:
-    """Takes in ticks (`Wiring.on_decision`). What cannot be written waits in memory for the next interval."""
+    """Takes in ticks (`Wiring.on_step`). What cannot be written waits in memory for the next interval."""
 
     def __init__(self, journal: Path, start_s: float | None, speed: float, interval_s: float) -> None:
         """`start_s`: time 0 of the cluster since 1970; `interval_s`: between two ticks, in the time of the cluster.
@@ -55,19 +64,33 @@ class ServiceMeter:
         self._failing = False
         self.counters: tuple[CountsEnergy, ...] = ()  # the first that knows a GPU counts
         self.reports: tuple[ReportsFlops, ...] = ()
+        self.labelled: tuple[KnowsLabels, ...] = ()
+        self.labels: Sequence[str] = ()  # keys of the labels that are metered
 
-    def take(self, observation: Observation, decision: Decision) -> None:
+    def join(self, sources: Sequence[object], labels: Sequence[str]) -> None:
+        """Read energy, operations and the labels named `labels` from sources that have them."""
+        self.counters = tuple(each for each in sources if isinstance(each, CountsEnergy))
+        self.reports = tuple(each for each in sources if isinstance(each, ReportsFlops))
+        self.labelled, self.labels = tuple(each for each in sources if isinstance(each, KnowsLabels)), labels
+
+    def take(self, observation: Observation, sent: Iterable[Instruction] = ()) -> None:
         """Meter one tick."""
         counted_w: dict[str, float] = {}
         for each in self.counters:
             counted_w = each.counted_w(observation.now_s) | counted_w
         flops = {uid: rate for each in self.reports for uid, rate in each.reported_flops(observation.now_s).items()}
-        self._meter.take(observation, decision, Extra(counted_w, flops))
+        labels = {uid: text for each in self.labelled for uid, text in each.owner_labels(self.labels).items()}
+        self._meter.take(observation, sent, Extra(counted_w, flops, labels))
 
     @property
     def end(self) -> int | None:
         """End of the last interval."""
         return self._segments.end
+
+    @property
+    def shift(self) -> int:
+        """Time of the day (UTC) at time 0."""
+        return self._segments.shift
 
     def put(self, begin: int, end: int, rows: Sequence[Row]) -> None:
         """Keep one interval; the first failure of a series is logged."""

@@ -343,7 +343,10 @@ class Metering(Section):
     """What is metered beside the journal."""
 
     prices: Path | None = Field(
-        None, description="price file for the daily spending of tenants; null: the shipped example prices"
+        None, description="price file for daily spending and budgets of tenants; null: the shipped example prices"
+    )
+    labels: list[str] = Field(
+        default_factory=list, description="labels of pods that are metered, for `showback --by label:KEY`"
     )
 
 

@@ -72,12 +72,15 @@ class Ticks:
         self._shown = (observation, decision)
         if self.tell is not None:
             self.tell(decision)
-        if self.meter is not None:
-            self.meter.take(observation, decision)
         if self.spending is not None:
             self.spending.look(observation.now_s)
         if self.concluded is not None:
             self.concluded()
+
+    def on_step(self, observation: Observation, step: Step) -> None:
+        """Meter the tick with what it sent."""
+        if self.meter is not None:
+            self.meter.take(observation, step.instructions)
 
     def after_tick(self, step: Step | None, took_s: float) -> None:
         """Publish the tick; while another controller leads, the last one of this process stays."""

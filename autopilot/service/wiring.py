@@ -40,7 +40,7 @@ from autopilot.service.leading.leadership import FencedActuator, FencedFollower
 from autopilot.service.leading.restraint import RestrainedPolicy, leader_lines, restrained
 from autopilot.service.leading.shared import Shared, open_shared
 from autopilot.service.loop import Loop
-from autopilot.service.metered import CountsEnergy, ReportsFlops, ServiceMeter
+from autopilot.service.metered import ServiceMeter
 from autopilot.service.published import CollectorHealth, Publisher, WatchedCollector
 from autopilot.service.pulse import Pulse
 from autopilot.service.record import Record, RecordedActuator, RecordedFollower
@@ -208,6 +208,7 @@ def _ports(site: Site, kept: _Kept, policy: PolicySource, ticks: Ticks, watch: S
         policy=policy,
         leadership=kept.leadership,
         on_decision=ticks.on_decision,
+        on_step=ticks.on_step,
         on_stage=watch.enter,
         lists=((INVENTORY, site.source), (WORK, site.source)),
         unread=unread,
@@ -216,8 +217,7 @@ def _ports(site: Site, kept: _Kept, policy: PolicySource, ticks: Ticks, watch: S
 
 def _meter(settings: Settings, places: Places, site: Site, sources: Sequence[Collector]) -> ServiceMeter:
     meter = ServiceMeter(places.journal, site.start_s, site.speed, settings.loop.interval_s)
-    meter.counters = tuple(each for each in sources if isinstance(each, CountsEnergy))
-    meter.reports = tuple(each for each in sources if isinstance(each, ReportsFlops))
+    meter.join(sources, settings.metering.labels)
     return meter
 
 

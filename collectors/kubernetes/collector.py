@@ -18,7 +18,7 @@ from collectors.kubernetes import kinds, nodes, telemetry_join
 from collectors.kubernetes.cache import Changes
 from collectors.kubernetes.constraints import Constraints, meets_labels
 from collectors.kubernetes.devices import Hardware
-from collectors.kubernetes.flops import reported_flops
+from collectors.kubernetes.flops import owner_labels, reported_flops
 from collectors.kubernetes.fronts import FRONTS
 from collectors.kubernetes.gang_rows import Cluster as Surroundings
 from collectors.kubernetes.gangs import Gang
@@ -176,6 +176,10 @@ class KubernetesCollector:
     def reported_flops(self, now_s: float) -> dict[str, float]:
         """Model FLOP/s by uid of the work whose pods all report them now; other work is not in it."""
         return reported_flops(self._gangs.gangs.values(), now_s)
+
+    def owner_labels(self, keys: Sequence[str]) -> dict[str, str]:
+        """A JSON object of the labels named `keys`, by uid of the work that has one of them."""
+        return owner_labels(self._gangs.gangs.values(), keys)
 
     def join(self, other: object) -> None:
         """Use another collector that sees GPUs and their pods (`hardware`), or metrics of training programs.

@@ -1,8 +1,9 @@
-"""The operations that work reports: model FLOP/s, an annotation of its pods beside their heartbeat."""
+"""What pods say for the bill of their work: the model FLOP/s that they report, and labels of its owner."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S, MODEL_FLOPS
@@ -34,3 +35,16 @@ def _rate(facts: PodFacts, now_s: float) -> float | None:
         return None
     good = isfinite(rate) and 0.0 <= rate <= MOST_FLOPS_S * facts.ask.gpus
     return rate if good and abs(now_s - beat_s) <= HEARTBEAT_OLD_S else None
+
+
+def owner_labels(gangs: Iterable[Gang], keys: Sequence[str]) -> dict[str, str]:
+    """A JSON object of the labels named `keys` by uid of each gang on GPUs that has one: those of its first pod."""
+    found = {}
+    for gang in gangs if keys else ():
+        pods = sorted(
+            (each.pod.metadata.name, each.pod.metadata.labels or {}) for each in gang.pods.values() if each.holds
+        )
+        mine = {key: pods[0][1][key] for key in keys if pods and pods[0][1].get(key)}
+        if mine:
+            found[uid_of(gang)] = json.dumps(mine, sort_keys=True)
+    return found

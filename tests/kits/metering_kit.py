@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import PolicyOutcome, simulate
 from autopilot.metering.amounts import AMOUNTS, Row
+from autopilot.metering.lines import lines_of, period_of
+from autopilot.metering.prices import Prices
 from autopilot.metering.segments import Store
-from autopilot.metering.showback import lines_of
+from autopilot.metering.showback import Asked
+from autopilot.metering.spend import calendar_of
 
 SCENARIO = """
 name: metered
@@ -38,6 +42,8 @@ FAULTS = "faults: {node_mtbf: 2h, node_mttr: 10m, view_loss_ratio: 0.1}\n"
 
 class Memory:
     """A sink in memory."""
+
+    shift = 0
 
     def __init__(self, end: int | None = None) -> None:
         self.rows: list[Row] = []
@@ -72,7 +78,19 @@ def sums_of(rows: Sequence[Row]) -> Counter[tuple[str, str]]:
 def stored_sums(store: Store) -> Counter[tuple[str, str]]:
     """The same of a folder."""
     found: Counter[tuple[str, str]] = Counter()
-    for line in lines_of(store):
-        for name, value in line.amounts.items():
-            found[line.texts["kind"], name] += value
+    for line in whole_lines(store):
+        for name in AMOUNTS:
+            found[line["kind"], name] += line[name]
     return found
+
+
+def whole_lines(store: Store) -> list[dict[str, Any]]:
+    """The sums of a whole folder by owner."""
+    period = period_of(store)
+    frame = lines_of(store, [period.begin, period.end])
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def asked(store: Store, prices: Prices, since: int | None = None, until: int | None = None) -> Asked:
+    """What is asked of a folder, in the zone of the prices."""
+    return Asked(store, prices, calendar_of(store, prices), since, until)

@@ -88,6 +88,7 @@ class StoppingService:
                 store,
                 quiet,
                 on_decision=self.ticks.on_decision,
+                on_step=self.ticks.on_step,
                 lists=((INVENTORY, "inventory"), (WORK, "work")),
             )
         )

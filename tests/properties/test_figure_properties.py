@@ -26,7 +26,7 @@ from autopilot.http.routers.tenants import _tenants
 from autopilot.metering.amounts import GPU_TIME, GRAINS_PER_GPU_S, KEYS, TICKS_PER_S
 from autopilot.metering.holdings import seen
 from autopilot.metering.observed import between
-from tests.kits.core_world import Item, decide, holds, observe, queue_tree, snapshot, waits
+from tests.kits.core_world import Item, holds, observe, queue_tree, snapshot, waits
 from tests.kits.field_kit import made, play_objects
 from tests.kits.http_kit import published
 from tests.kits.scraping import shown
@@ -87,12 +87,10 @@ def check(found: Mapping[str, Any], where: str) -> None:
 
 def metered(observation: Observation) -> dict[str, float]:
     """GPUs by kind as metering counts the next minute."""
-    decision = decide(observation).decision
-    before = seen(observation, decision)
-    now = seen(replace(observation, now_s=observation.now_s + 60.0), decision, before)
-    nothing_started = replace(before, started=())
+    before = seen(observation)
+    now = seen(replace(observation, now_s=observation.now_s + 60.0), (), before)
     found: dict[str, float] = {}
-    for key, amounts in between(nothing_started, now, [before.at, now.at])[0].items():
+    for key, amounts in between(before, now, [before.at, now.at])[0].items():
         kind = key[KEYS.index("kind")]
         found[kind] = found.get(kind, 0.0) + amounts[GPU_TIME] / GRAINS_PER_GPU_S / 60.0
     assert now.at - before.at == 60 * TICKS_PER_S

@@ -19,6 +19,7 @@ from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import Store, open_store
 from autopilot.metering.showback import showback
 from autopilot.service.state_folder import read_note
+from tests.kits.metering_kit import asked
 from tests.service.kit import APPROVE, Running, cli, cluster, poll, service, settings, start, write_yaml
 
 ROLES = (("ada", "approver"), ("eve", "viewer"))
@@ -89,7 +90,7 @@ def test_a_recommendation_is_approved_and_carried_out_and_a_killed_service_goes_
         assert "Traceback" not in second.log.read_text("utf-8")
         metered = _metered(second)
         assert not metered.holes, "a restart leaves no time without a row"
-        assert showback(metered, load_prices(), "tenant").reconciled.good
+        assert showback(asked(metered, load_prices())).reconciled.good
 
 
 def test_pause_resume_and_kill_reach_the_next_tick(running: Running) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,44 +14,98 @@ from autopilot.app.when import When, parse_moment_s
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.units import format_duration, format_ratio
 from autopilot.metering.amounts import TICKS_PER_S, to_ticks
-from autopilot.metering.focus import check_focus, focus_rows
-from autopilot.metering.prices import load_prices
+from autopilot.metering.calendar import Calendar, zone_of
+from autopilot.metering.corrections import NUMBERS, corrected
+from autopilot.metering.focus import OLDER, VERSION, as_1_0, focus_rows
+from autopilot.metering.focus_rules import check_focus
+from autopilot.metering.prices import Prices, load_prices
 from autopilot.metering.segments import Store, open_store
-from autopilot.metering.showback import BY, Bill, Showback, lines_of, showback
-from simulator.traces.table_files import without_formulas, write_table
+from autopilot.metering.showback import Asked, Bill, Showback, check_by, showback
+from autopilot.metering.spend import LEAST_WEEKS, MonthForecast, month_forecasts
+from simulator.traces.table_files import read_table, without_formulas, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("table", "csv", "parquet", "focus")
-DAY = 86_400 * TICKS_PER_S
+ENDINGS = {"csv": (".csv",), "parquet": (".parquet", ".pq"), "focus": (".csv", ".parquet", ".pq")}
+DATED = "%Y-%m-%d %H:%M:%S"
 
 
-def run_showback(
-    folder: Path,
-    since: str | None,
-    until: str | None,
-    by: str,
-    form: str,
-    prices_file: Path | None,
-    target: Path | None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The options of the command, as written."""
+
+    since: str | None = None
+    until: str | None = None
+    by: str | None = None
+    form: str | None = None
+    focus: str | None = None
+    zone: str | None = None
+    prices: Path | None = None
+    target: Path | None = None
+    corrects: tuple[Path, ...] = ()
+    forecast: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The format: as written, else by the ending of the file."""
+        if self.form is not None or self.focus is not None:
+            return self.form or "focus"
+        ending = self.target.suffix.lower() if self.target is not None else ""
+        return next((form for form in ("csv", "parquet") if ending in ENDINGS[form]), "table")
+
+    def check(self) -> None:
+        """Raise `InputError` for words that are not known, or do not go together."""
+        form = self.shown
+        for flag, value, allowed in (("--format", form, FORMATS), ("--focus", self.focus or VERSION, (VERSION, OLDER))):
+            if value not in allowed:
+                near = nearest(value, allowed)
+                raise InputError(f"{flag}: {value!r} is not one of {', '.join(allowed)}{near and '; ' + near}")
+        check_by(self.by or "tenant")
+        for wrong, words in (
+            (self.focus and form != "focus", f"--focus, --format: FOCUS rows are not written as {form}; leave out one"),
+            (form == "focus" and self.by, "--by: FOCUS rows have every group as a column; leave out --by, or --format"),
+            (self.corrects and form != "focus", "--corrects: corrections are FOCUS rows; add --format focus"),
+            (self.corrects and self.focus == OLDER, "--corrects: corrections are of FOCUS 1.2; leave out --focus"),
+            (
+                self.forecast and (self.since or self.until or self.by or form == "focus"),
+                "--forecast: it is of the present month by tenant; leave out --since, --until, --by and FOCUS",
+            ),
+            (
+                form == "parquet" and self.target is None,
+                "--out: a Parquet file needs a name, for example --out showback.parquet",
+            ),
+            (
+                self.target is not None and self.target.suffix.lower() not in ENDINGS.get(form, (".csv", ".parquet")),
+                f"--out: {self.target} is no file of the format {form}; "
+                f"name one that ends in {' or '.join(ENDINGS.get(form, ('.csv', '.parquet')))}",
+            ),
+            (form == "table" and self.target is not None, "--out: a table is printed; add --format csv or parquet"),
+        ):
+            if wrong:
+                raise InputError(words)
+
+
+def run_showback(folder: Path, words: Words) -> None:
     """Show who used what and what it costs. Exit code 1 where the rows do not add up to capacity x time."""
-    check_words(by, form, target)
-    prices = load_prices(prices_file)
+    words.check()
+    prices = load_prices(words.prices)
     store = open_store(folder)
-    begin, end = _moments(store, since, until)
-    answer = showback(store, prices, by, begin, end)
-    if form == "focus":
-        frame = focus_rows(lines_of(store, begin, end, DAY), prices, store.start_s or 0.0, answer.period)
-        problems = check_focus(frame)
-        if problems:
-            raise InputError(f"--format focus: {'; '.join(problems[:3])}")
-        _write(frame, target, "focus")
-    elif form in ("csv", "parquet"):
-        _write(_frame(answer), target, form)
+    if words.zone is not None and store.start_s is None:
+        raise InputError("--zone: this run has no dates, so its days are those of no zone; leave out --zone")
+    calendar = Calendar(store.start_s, zone_of(words.zone or prices.zone, "--zone" if words.zone else "zone"))
+    if words.forecast:
+        _forecast(store, prices, words)
+        return
+    asked = Asked(store, prices, calendar, *_moments(store, calendar, words))
+    answer = showback(asked, words.by or "tenant")
+    if words.shown == "focus":
+        _write_focus(asked, words)
+    elif words.shown in ("csv", "parquet"):
+        _write(_frame(answer, asked), words.target, words.shown)
     else:
-        _print(answer, store, prices_file is None)
+        _print(answer, asked, words.prices is None)
     if not answer.reconciled.good:
         found = answer.reconciled
         sys.stderr.write(
@@ -60,37 +115,78 @@ def run_showback(
         sys.exit(1)
 
 
-def check_words(by: str, form: str, target: Path | None) -> None:
-    """Raise `InputError` for words that the command does not know."""
-    for flag, value, allowed in (("--by", by, tuple(BY)), ("--format", form, FORMATS)):
-        if value not in allowed:
-            near = nearest(value, allowed)
-            raise InputError(f"{flag}: {value!r} is not one of {', '.join(allowed)}{near and '; ' + near}")
-    if form == "parquet" and target is None:
-        raise InputError("--out: a Parquet file needs a name, for example --out showback.parquet")
+def _write_focus(asked: Asked, words: Words) -> None:
+    """FOCUS rows, checked, or those that follow earlier exports."""
+    frame = focus_rows(asked)
+    if words.corrects:
+        frame = corrected(frame, _read_exported(words.corrects, frame.columns.tolist()))
+    problems = check_focus(frame)
+    if problems:
+        raise InputError(f"--format focus: {'; '.join(problems[:3])}")
+    if asked.calendar.start_s is None:
+        sys.stderr.write("autopilot: this run has no dates; its FOCUS rows count from 1970-01-01\n")
+    _write(as_1_0(frame) if words.focus == OLDER else frame, words.target, f"FOCUS {words.focus or VERSION}")
 
 
-def _moments(store: Store, since: str | None, until: str | None) -> tuple[int | None, int | None]:
+def _read_exported(paths: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
+    """The rows of earlier exports. Raises `InputError` for a file that is none of this version."""
+    import pandas as pd
+
+    frames = []
+    for path in paths:
+        frame = read_table(path)
+        missing = [name for name in columns if name not in frame.columns]
+        if missing:
+            raise InputError(
+                f"{path}: no FOCUS rows of this version: column {missing[0]} is missing; give the file that "
+                "`showback --format focus` wrote"
+            )
+        for name in NUMBERS:
+            frame[name] = pd.to_numeric(frame[name], errors="coerce")
+        frames.append(frame[list(columns)])
+    found = pd.concat(frames, ignore_index=True)
+    return found.astype(object).where(found.notna() & (found != ""), None).astype(dict.fromkeys(NUMBERS, float))
+
+
+def _moments(store: Store, calendar: Calendar, words: Words) -> tuple[int | None, int | None]:
     """The asked times in 1/1,024 s of the store."""
     last = store.segments[-1].end if store.segments else 0
     when = When(store.start_s)
     found = [
-        None if text is None else to_ticks(parse_moment_s(text, flag, when, last / TICKS_PER_S))
-        for flag, text in (("--since", since), ("--until", until))
+        None if text is None else to_ticks(parse_moment_s(text, flag, when, last / TICKS_PER_S, calendar.zone))
+        for flag, text in (("--since", words.since), ("--until", words.until))
     ]
     if found[0] is not None and found[1] is not None and found[0] >= found[1]:
-        raise InputError(f"--since, --until: {since} is not before {until}")
+        raise InputError(f"--since, --until: {words.since} is not before {words.until}")
     return found[0], found[1]
 
 
-def _frame(answer: Showback) -> pd.DataFrame:
-    """The bills as a table, the total last."""
+def _moment(calendar: Calendar, at: int) -> str:
+    """A time in words: date and time in the zone, else since the start of the run."""
+    if calendar.start_s is None:
+        return format_duration(at / TICKS_PER_S)
+    return f"{calendar.moment(at):{DATED}}"
+
+
+def _frame(answer: Showback, asked: Asked) -> pd.DataFrame:
+    """The bills as a table, without a total, each with its period."""
     import pandas as pd
 
-    rows = [{answer.by: bill.name, **asdict(bill), "charge": bill.charge} for bill in (*answer.bills, answer.total)]
-    frame = pd.DataFrame(rows).drop(columns=["name"])
-    frame["currency"] = answer.currency
-    return frame
+    calendar, period = asked.calendar, answer.period
+    dated = calendar.start_s is not None
+    texts = [
+        calendar.moment(at).isoformat(timespec="seconds") if dated else _moment(calendar, at)
+        for at in (period.begin, period.end)
+    ]
+    about = {
+        "period_start": texts[0],
+        "period_end": texts[1],
+        "zone": calendar.name if dated else "time since the start of the run",
+        "currency": answer.currency,
+    }
+    rows = [{answer.by: bill.name, **asdict(bill), "charge": bill.charge, **about} for bill in answer.bills]
+    numbers = [name for name in Bill.__dataclass_fields__ if name != "name"]
+    return pd.DataFrame(rows).drop(columns=["name"]).astype(dict.fromkeys(numbers, float))
 
 
 def _write(frame: pd.DataFrame, target: Path | None, form: str) -> None:
@@ -102,16 +198,17 @@ def _write(frame: pd.DataFrame, target: Path | None, form: str) -> None:
     without_formulas(frame).to_csv(sys.stdout, index=False, lineterminator="\n")
 
 
-def _print(answer: Showback, store: Store, example: bool) -> None:
+def _print(answer: Showback, asked: Asked, example: bool) -> None:
     """The table as text."""
-    period, when = answer.period, When(store.start_s)
-    begin_s, end_s = period.begin / TICKS_PER_S, period.end / TICKS_PER_S
+    period, calendar = answer.period, asked.calendar
+    zone = f" {calendar.name}" if calendar.start_s is not None else " since the start of the run"
     out.print(
-        f"{when.words(begin_s)} to {when.words(end_s)} ({format_duration(period.span_s)}), prices in {answer.currency}"
+        f"{_moment(calendar, period.begin)} to {_moment(calendar, period.end)}{zone} "
+        f"({format_duration(period.span_s)}), prices in {answer.currency}"
     )
     if example:
         out.print("prices: those of the shipped example; give your own with --prices FILE")
-    heads = [answer.by, "GPU-h", "active", "idle", "unknown", "borrowed", "lost"]
+    heads = [answer.by, "GPU-h", "active", "idle", "unknown", "unused", "borrowed", "lost"]
     heads += [
         "measured",
         "kept",
@@ -132,21 +229,26 @@ def _print(answer: Showback, store: Store, example: bool) -> None:
 
 def _cells(bill: Bill) -> list[str]:
     free = bill.name.startswith("(") and not bill.allocated_gpu_h
-    hours = [bill.active_gpu_h, bill.idle_gpu_h, bill.unknown_gpu_h, bill.borrowed_gpu_h, bill.lost_gpu_h]
+    hours = [bill.active_gpu_h, bill.idle_gpu_h, bill.unknown_gpu_h, bill.unused_gpu_h]
+    hours += [bill.borrowed_gpu_h, bill.lost_gpu_h]
     return [
         bill.name,
         f"{bill.allocated_gpu_h:,.1f}",
-        *("-" if free and at != 1 else f"{value:,.1f}" for at, value in enumerate(hours)),
+        *("-" if free and not value else f"{value:,.1f}" for value in hours),
         format_ratio(bill.measured_ratio),
         format_ratio(bill.kept_ratio),
         format_ratio(bill.mfu_ratio),
-        f"{bill.energy_kwh:,.1f}",
+        _or_dash(bill.energy_kwh),
         _source_of_energy(bill),
-        f"{bill.carbon_kg:,.1f}",
+        _or_dash(bill.carbon_kg),
         *("-" if free and not value else f"{value:,.2f}" for value in (bill.reservation, bill.burst, bill.premium)),
         "-" if free and not bill.charge else f"{bill.charge:,.2f}",
         f"{bill.list_cost:,.2f}",
     ]
+
+
+def _or_dash(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def _source_of_energy(bill: Bill) -> str:
@@ -169,11 +271,49 @@ def _closing(answer: Showback) -> Sequence[str]:
     ]
     if found.missing_s:
         lines.append(f"not in this table: {format_duration(found.missing_s)} for which there is no segment")
-    if total.counted_energy_gpu_h + total.averaged_energy_gpu_h > 0:
+    if total.energy_kwh is not None:
         lines.append(
             f"energy: {total.counted_energy_gpu_h:,.1f} GPU-h by the energy counter, "
-            f"{total.averaged_energy_gpu_h:,.1f} GPU-h by mean power x time"
+            f"{total.averaged_energy_gpu_h:,.1f} GPU-h by mean power x time; with the PUE of the site"
         )
-    if total.unknown_energy_gpu_h > 0:
+    if total.unknown_energy_gpu_h > 0.05:
         lines.append(f"energy is not known for {total.unknown_energy_gpu_h:,.1f} GPU-h; kWh and CO2 are of the rest")
     return lines
+
+
+def _forecast(store: Store, prices: Prices, words: Words) -> None:
+    """The present month of each tenant against its budget."""
+    if store.start_s is None:
+        raise InputError("--forecast: this run has no dates, so it has no months; meter one with a date")
+    if words.zone is not None and words.zone != prices.zone:
+        raise InputError("--forecast: budgets are of months in the zone of the price file; leave out --zone")
+    found = month_forecasts(store, prices)
+    if not found:
+        raise InputError(f"{store.folder}: no interval is written yet; ask again later, or after the run has ended")
+    end = Calendar(store.start_s, zone_of(prices.zone, "zone")).moment(store.segments[-1].end)
+    if words.shown != "table":
+        _write(_forecast_frame(found, end, prices.zone), words.target, words.shown)
+        return
+    out.print(f"{found[0].month} up to {end:{DATED}} {prices.zone}, charges in {prices.currency}")
+    rows = [
+        [
+            each.tenant or "all",
+            f"{each.so_far:,.2f}",
+            _or_dash(each.middle, 2),
+            "-" if each.low is None else f"{each.low:,.2f} to {each.high:,.2f}",
+            _or_dash(each.budget, 2),
+            format_ratio(each.ratio),
+        ]
+        for each in found
+    ]
+    print_rows(["tenant", "so far", "forecast", "8 of 10 months", "budget", "of the budget"], rows, figures=True)
+    if any(each.middle is None for each in found):
+        out.print(f"no forecast: it needs {LEAST_WEEKS} observed days of each weekday among the 8 weeks before")
+
+
+def _forecast_frame(found: Sequence[MonthForecast], end: datetime, zone: str) -> pd.DataFrame:
+    import pandas as pd
+
+    about = {"period_end": end.isoformat(timespec="seconds"), "zone": zone}
+    rows = [{**asdict(each), "tenant": each.tenant or "all", "budget_ratio": each.ratio, **about} for each in found]
+    return pd.DataFrame(rows).astype(dict.fromkeys(("low", "middle", "high", "budget", "budget_ratio"), float))

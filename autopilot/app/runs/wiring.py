@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
+from autopilot.core.model.memory import Step
 from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.ports import Collector, Forecaster, Inbox, Journal
@@ -178,6 +180,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
             leadership=SoleLeader(),
             worker=InlineWorker(keep),
             on_decision=_observers(managed),
+            on_step=None if managed.meter is None else partial(_metered, managed.meter),
             actions=managed.actions,
             guards=managed.guards,
             lists=((INVENTORY, whole.name), (WORK, whole.name)),
@@ -189,18 +192,18 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
 
 
 def _observers(managed: Managed) -> Callable[[Observation, Decision], None] | None:
-    """What is called after each tick: the recorder and the meter of the run."""
-    observers = [
-        each
-        for each in (managed.recorder and managed.recorder.on_tick, managed.watch, managed.meter and managed.meter.take)
-        if each
-    ]
+    """What is called after each tick: the recorder of the run."""
+    observers = [each for each in (managed.recorder and managed.recorder.on_tick, managed.watch) if each]
 
     def call(observation: Observation, decision: Decision) -> None:
         for observer in observers:
             observer(observation, decision)
 
     return call if observers else None
+
+
+def _metered(meter: Meter, observation: Observation, step: Step) -> None:
+    meter.take(observation, step.instructions)
 
 
 def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) -> list[Forecaster]:

@@ -7,10 +7,13 @@ from math import nan
 
 import numpy as np
 
-from autopilot.core.model.records import Observation
+from autopilot.core.model.objects import Slot, Subject, SubjectKind
+from autopilot.core.model.operations import AdmitOperation
+from autopilot.core.model.records import Instruction, Observation
+from autopilot.core.model.snapshot import State
 from autopilot.metering.amounts import GRAINS_PER_GPU_S
 from autopilot.metering.meter import Meter
-from tests.kits.core_world import decide, holds, observe, snapshot
+from tests.kits.core_world import decide, holds, observe, snapshot, waits
 from tests.kits.metering_kit import Memory, sums_of
 from tests.kits.usage_world import measured
 
@@ -26,7 +29,7 @@ def gpu_s(*ticks: Observation) -> dict[str, float]:
     memory = Memory()
     meter = Meter(memory, begin_s=ticks[0].now_s)
     for tick in ticks:
-        meter.take(tick, decide(tick).decision)
+        meter.take(tick, decide(tick).instructions)
     meter.close()
     return {key[0]: sum_ / GRAINS_PER_GPU_S for key, sum_ in sums_of(memory.rows).items() if key[1] == "gpu_time"}
 
@@ -35,6 +38,21 @@ def test_work_is_held_from_its_start_not_from_the_tick_before() -> None:
     """It started 40 s after the first tick: 60 s of four GPUs."""
     found = gpu_s(seen(None, 1000.0), seen(1040.0, 1100.0))
     assert (found["held"], found["capacity"]) == (240.0, 800.0)
+
+
+def test_a_start_that_waited_for_its_victims_is_metered_though_no_tick_shows_it_running() -> None:
+    """Sent at one tick, ended at the next: the instruction tells of its GPUs, for no proposal of that tick does."""
+    before = snapshot("1x8", [waits("x", 4, uid="u")])
+    after = snapshot("1x8", [waits("x", 4, uid="u", state=State.SUCCEEDED, incarnation=1, ended_s=1067.0)])
+    first, second = observe(before, 1000.0), replace(observe(after, 1100.0), tick=2)
+    slots = tuple(Slot("", uuid) for uuid in before.gpus.uuid.tolist()[:4])
+    sent = Instruction("i", Subject(SubjectKind.WORKLOAD, "x", "u", 0), AdmitOperation(slots=slots), 1e9, 1, "p")
+    memory = Memory()
+    meter = Meter(memory, begin_s=1000.0)
+    meter.take(first, [sent])
+    meter.take(second)
+    meter.close()
+    assert sums_of(memory.rows)["held", "gpu_time"] / GRAINS_PER_GPU_S == 4 * 67.0
 
 
 def test_time_that_was_counted_is_not_counted_again_after_the_clock_was_set_back() -> None:
@@ -69,7 +87,7 @@ def test_what_work_does_on_gpus_that_it_may_not_hold_is_not_measured() -> None:
         memory = Memory()
         meter = Meter(memory, begin_s=5000.0)
         for tick in ticks:
-            meter.take(tick, decide(tick).decision)
+            meter.take(tick, decide(tick).instructions)
         meter.close()
         sums = {name: sums_of(memory.rows)["held", name] for name in ("gpu_time", "measured", "active", "powered")}
         known = 0 if assumed else 240 * GRAINS_PER_GPU_S

@@ -15,9 +15,9 @@ from autopilot.metering.amounts import GRAINS_PER_GPU_S, TICKS_PER_S
 from autopilot.metering.meter import Meter
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import open_store
-from autopilot.metering.showback import PARTS, lines_of, showback
+from autopilot.metering.showback import PARTS, showback
 from simulator.running.accounting import gpu_s
-from tests.kits.metering_kit import FAULTS, SCENARIO, Memory, run_metered, stored_sums, sums_of
+from tests.kits.metering_kit import FAULTS, SCENARIO, Memory, asked, run_metered, stored_sums, sums_of, whole_lines
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,9 @@ def test_gpu_time_is_that_of_the_simulator_exactly(run: PolicyOutcome, folder: P
     store = open_store(folder / "run.metering")
     simulated, sums = run.simulated, stored_sums(store)
     by_tenant: dict[str, int] = {}
-    for line in lines_of(store):
-        if line.texts["kind"] == "held":
-            tenant = line.texts["tenant"]
-            by_tenant[tenant] = by_tenant.get(tenant, 0) + line.amounts["gpu_time"]
+    for line in whole_lines(store):
+        if line["kind"] == "held":
+            by_tenant[line["tenant"]] = by_tenant.get(line["tenant"], 0) + line["gpu_time"]
     truth = zip(simulated.cluster.jobs.tenants, simulated.totals.by_tenant, strict=True)
     assert {name: gpus / GRAINS_PER_GPU_S for name, gpus in by_tenant.items()} == {
         name: gpu_s(share.allocated) for name, share in truth
@@ -54,13 +53,13 @@ def test_gpu_time_is_that_of_the_simulator_exactly(run: PolicyOutcome, folder: P
 
 def test_activity_is_near_that_of_the_behaviours(run: PolicyOutcome, folder: Path) -> None:
     """SM activity of what is measured, from samples every 30 s, within 5 % of what the jobs did; energy is known."""
-    answer = showback(open_store(folder / "run.metering"), load_prices(), "tenant")
+    answer = showback(asked(open_store(folder / "run.metering"), load_prices()))
     found = answer.total.active_gpu_h / answer.total.measured_gpu_h
     assert found == pytest.approx(run.result["utilization"]["hardware_ratio"], rel=0.05)
     assert answer.total.unknown_gpu_h == pytest.approx(answer.total.allocated_gpu_h - answer.total.measured_gpu_h)
-    assert answer.total.energy_kwh > 0
+    assert answer.total.energy_kwh is not None
     idle = [bill for bill in answer.bills if bill.name == "(idle)"]
-    assert 0 < idle[0].energy_kwh < answer.total.energy_kwh
+    assert 0 < (idle[0].energy_kwh or 0.0) < answer.total.energy_kwh
     assert answer.reconciled.good
 
 
@@ -72,7 +71,7 @@ def test_a_journal_gives_the_same_rows_in_any_intervals(run: PolicyOutcome, fold
         meter = Meter(memory, interval_s=interval_s, begin_s=0.0)
         with JournalReader(folder / "run.journal") as reader:
             for tick in reader.ticks():
-                meter.take(tick.observation, tick.decided.decision)
+                meter.take(tick.observation, tick.decided.instructions)
         meter.close(run.simulated.run.end_s)
         found.append(sums_of(memory.rows))
         assert all(one[1] == two[0] for one, two in zip(memory.spans, memory.spans[1:], strict=False))
@@ -93,10 +92,10 @@ def test_a_restart_loses_no_interval_and_counts_none_twice(run: PolicyOutcome, f
         memory = Memory()
         first, second = Meter(memory, begin_s=0.0), Meter(memory, begin_s=0.0)
         for tick in ticks[:cut]:
-            first.take(tick.observation, tick.decided.decision)
+            first.take(tick.observation, tick.decided.instructions)
         kept = memory.end or 0
         for tick in ticks[cut + 2 :]:
-            second.take(tick.observation, tick.decided.decision)
+            second.take(tick.observation, tick.decided.instructions)
         second.close(run.simulated.run.end_s)
         sums = sums_of(memory.rows)
         assert all(one[1] == two[0] for one, two in zip(memory.spans, memory.spans[1:], strict=False))
@@ -112,11 +111,11 @@ def test_a_restart_loses_no_interval_and_counts_none_twice(run: PolicyOutcome, f
 def test_a_clock_that_goes_back_counts_nothing_twice(folder: Path, run: PolicyOutcome) -> None:
     """Ticks before the last one add no time; the meter goes on when the clock has caught up."""
     with JournalReader(folder / "run.journal") as reader:
-        ticks = [(tick.observation, tick.decided.decision) for tick in reader.ticks()]
+        ticks = [(tick.observation, tick.decided.instructions) for tick in reader.ticks()]
     memory = Memory()
     meter = Meter(memory, begin_s=0.0)
-    for at, (observation, decision) in enumerate(ticks):
-        meter.take(observation, decision)
+    for at, (observation, sent) in enumerate(ticks):
+        meter.take(observation, sent)
         if at == len(ticks) // 2:
             for early in ticks[at - 20 : at]:
                 meter.take(*early)
@@ -127,11 +126,11 @@ def test_a_clock_that_goes_back_counts_nothing_twice(folder: Path, run: PolicyOu
 def test_two_ticks_far_apart_are_a_gap(folder: Path) -> None:
     """Where ticks come every few seconds, a pause of minutes was not observed."""
     with JournalReader(folder / "run.journal") as reader:
-        ticks = [(tick.observation, tick.decided.decision) for tick in reader.ticks()]
+        ticks = [(tick.observation, tick.decided.instructions) for tick in reader.ticks()]
     memory = Memory()
     meter = Meter(memory, longest_gap_s=120.0)
-    for observation, decision in (ticks[40], (replace(ticks[41][0], now_s=ticks[40][0].now_s + 121.0), ticks[41][1])):
-        meter.take(observation, decision)
+    for observation, sent in (ticks[40], (replace(ticks[41][0], now_s=ticks[40][0].now_s + 121.0), ticks[41][1])):
+        meter.take(observation, sent)
     meter.close()
     sums = sums_of(memory.rows)
     assert sums["gap", "gpu_time"] == sums["capacity", "gpu_time"] == 20 * 121 * GRAINS_PER_GPU_S
@@ -156,7 +155,14 @@ def test_the_command_answers_for_the_run(
     """By tenant, project, type and class; a part of the time; CSV and FOCUS; a bad word is refused with the fix."""
     monkeypatch.setenv("COLUMNS", "200")
     given = ("showback", "--journal", str(folder / "run.journal"))
-    for by, name in (("tenant", "guest"), ("project", "vision"), ("type", "A100-80GB"), ("class", "(reserved)")):
+    for by, name in (
+        ("tenant", "guest"),
+        ("project", "vision"),
+        ("type", "A100-80GB"),
+        ("class", "(unused guarantee)"),
+        ("workload", "train-"),
+        ("day", "day 1"),
+    ):
         assert call(*given, "--by", by) == 0
         printed = capsys.readouterr().out
         assert name in printed
@@ -164,7 +170,8 @@ def test_the_command_answers_for_the_run(
     assert call(*given, "--since", "30m", "--until", "90m", "--format", "csv") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("tenant,allocated_gpu_h,")
-    assert lines[-1].startswith("total,")
+    assert not [line for line in lines if line.startswith("total,")]
+    assert "30 min,1 h 30 min,time since the start of the run,USD" in lines[1]
     assert call(*given, "--format", "focus", "--out", str(folder / "focus.csv")) == 0
     assert "BilledCost" in (folder / "focus.csv").read_text()
     capsys.readouterr()
@@ -173,6 +180,20 @@ def test_the_command_answers_for_the_run(
         (("--format", "focs"), "did you mean focus?"),
         (("--format", "parquet"), "--out: a Parquet file needs a name"),
         (("--since", "1h", "--until", "1h"), "is not before"),
+        (("--out", "x.txt"), "--out: x.txt is no file of the format table; name one that ends in .csv or .parquet"),
+        (
+            ("--format", "csv", "--out", "x.parquet"),
+            "x.parquet is no file of the format csv; name one that ends in .csv",
+        ),
+        (("--format", "table", "--out", "x.csv"), "a table is printed; add --format csv"),
+        (("--format", "focus", "--by", "type"), "--by: FOCUS rows have every group as a column"),
+        (("--focus", "1.0", "--format", "csv"), "FOCUS rows are not written as csv"),
+        (("--focus", "1.1"), "--focus: '1.1' is not one of 1.2, 1.0"),
+        (("--corrects", "x.csv"), "--corrects: corrections are FOCUS rows"),
+        (("--forecast", "--by", "user"), "--forecast: it is of the present month"),
+        (("--forecast",), "this run has no dates"),
+        (("--zone", "Europe/Berlin"), "this run has no dates"),
+        (("--by", "month"), "this run has no dates"),
         (("--since", "9d"), "nothing was metered in this time"),
     ):
         assert call(*given, *more) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autopilot.app.commands.showback_commands import run_showback
+from autopilot.app.commands.showback_commands import Words, run_showback
 from autopilot.core.model.errors import InputError
 from autopilot.journal import JournalReader
 from autopilot.metering import segments
@@ -27,7 +27,7 @@ def test_a_disk_that_fails_for_a_while_costs_no_row(tmp_path: Path, monkeypatch:
     """Ticks go on; what could not be written is written later. A restart goes on, with a gap for the time between."""
     run = run_metered(tmp_path)
     with JournalReader(tmp_path / "run.journal") as reader:
-        ticks = [(tick.observation, tick.decided.decision) for tick in reader.ticks()]
+        ticks = [(tick.observation, tick.decided.instructions) for tick in reader.ticks()]
     real = segments._write
 
     def full(*_: object) -> None:
@@ -69,17 +69,18 @@ def test_energy_is_by_the_counter_where_a_source_reads_it(tmp_path: Path, capsys
     for now_s in np.arange(0.0, 3615.0, 15.0).tolist():
         exporter.collect(now_s)
         observation = observe(shown, now_s)
-        meter.take(observation, decide(observation).decision)
+        meter.take(observation, decide(observation).instructions)
     meter.close()
-    run_showback(tmp_path / "live.metering", None, None, "tenant", "csv", None, None)
+    run_showback(tmp_path / "live.metering", Words(by="tenant", form="csv"))
     rows = {row["tenant"]: row for row in csv.DictReader(capsys.readouterr().out.splitlines())}
     parts = ("counted_energy_gpu_h", "averaged_energy_gpu_h", "unknown_energy_gpu_h")
-    found = {name: [float(rows[name][part]) for part in parts] for name in ("t0", "t1", "t2", "total")}
+    found = {name: [float(rows[name][part]) for part in parts] for name in ("t0", "t1", "t2")}
     assert found["t0"] == [pytest.approx(1.0), 0.0, 0.0]
     assert found["t1"] == [0.0, pytest.approx(1.0), 0.0]
     assert found["t2"] == [0.0, 0.0, pytest.approx(1.0)]
     assert float(rows["t0"]["energy_kwh"]) == pytest.approx(1.25 * 0.6)
-    run_showback(tmp_path / "live.metering", None, None, "tenant", "table", None, None)
+    assert rows["t2"]["energy_kwh"] == "", "not known"
+    run_showback(tmp_path / "live.metering", Words(by="tenant", form="table"))
     printed = capsys.readouterr().out
     assert "energy: 1.0 GPU-h by the energy counter, 1.0 GPU-h by mean power x time" in printed
     assert {"counter", "power"} <= set(printed.split())

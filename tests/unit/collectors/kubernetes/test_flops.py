@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autopilot.app.commands.showback_commands import run_showback
+from autopilot.app.commands.showback_commands import Words, run_showback
 from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S, MODEL_FLOPS
 from autopilot.core.model.records import Observation
 from autopilot.service.metered import ServiceMeter
@@ -65,11 +65,11 @@ def test_showback_has_the_mfu_of_work_that_reports(tmp_path: Path, capsys: pytes
     meter.reports = (seen.collector,)
     for now_s in (NOW_S, NOW_S + 60.0, NOW_S + 120.0):
         observation: Observation = observe(snap, now_s)
-        meter.take(observation, decide(observation).decision)
+        meter.take(observation, decide(observation).instructions)
     meter.close()
-    run_showback(tmp_path / "live.metering", None, None, "tenant", "csv", None, None)
+    run_showback(tmp_path / "live.metering", Words(by="tenant", form="csv"))
     rows = {row["tenant"]: row["mfu_ratio"] for row in csv.DictReader(capsys.readouterr().out.splitlines())}
     assert float(rows["team"]) == pytest.approx(0.4)
     assert rows["silent"] == ""
-    run_showback(tmp_path / "live.metering", None, None, "class", "table", None, None)
+    run_showback(tmp_path / "live.metering", Words(by="class", form="table"))
     assert "40.0 %" in capsys.readouterr().out
