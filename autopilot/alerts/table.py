@@ -170,6 +170,18 @@ ALERTS: tuple[Alert, ...] = (
         dashboard="gpu-autopilot-tenants",
     ),
     Alert(
+        name="GPUAutopilotBudgetAtRisk",
+        group="owners",
+        severity="warning",
+        expr="max by (cluster, tenant) (gpu_autopilot_tenant_budget_ratio) > <budget_ratio>",
+        for_s=300,
+        keep_firing_s=300,
+        summary="The month of a tenant is forecast to end above its budget.",
+        description="The charge of tenant {{ $labels.tenant }} in this month is forecast at "
+        "{{ $value | humanizePercentage }} of its budget.",
+        dashboard="gpu-autopilot-tenants",
+    ),
+    Alert(
         name="GPUAutopilotSLOBurnFast",
         group="services",
         severity="critical",

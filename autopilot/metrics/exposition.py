@@ -83,17 +83,20 @@ class Exposition:
         durations_s: Mapping[str, float] | None = None,
         policy_problem: str = "",
         spend_ratios: Mapping[str, float] | None = None,
+        budget_ratios: Mapping[str, float] | None = None,
     ) -> None:
         """Take up one tick: `memory` after it, and how long its stages took by the names of `table.STAGES`.
 
         `policy_problem`: why the source of the policy is not obeyed, "" where it is. `spend_ratios`: the last whole day
-        of a tenant / its mean day, by tenant, at most `table.MOST_SPENDERS`.
+        of a tenant / its mean day, by tenant, at most `table.MOST_SPENDERS`; `budget_ratios`: the forecast of its
+        month / its budget, likewise.
         """
         self._tally.tick(observation, decision, memory, policy)
         self._tally.stages(durations_s or {})
         counted = Counted(deepcopy(self._tally.counters), deepcopy(self._tally.histograms))
         with self._lock:
-            self._moment = Moment(observation, decision, memory, policy, policy_problem, spend_ratios or {})
+            ratios = spend_ratios or {}, budget_ratios or {}
+            self._moment = Moment(observation, decision, memory, policy, policy_problem, *ratios)
             self._counted, self._samples = counted, None
 
     def prepare(self) -> None:

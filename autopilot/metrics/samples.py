@@ -59,6 +59,7 @@ class Moment:
     policy: Policy
     policy_problem: str = ""  # why the source of the policy is not obeyed; "" where it is
     spend_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: last day / mean day
+    budget_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: forecast of the month / budget
 
 
 class Samples:
@@ -101,6 +102,7 @@ def put_control(out: Samples, moment: Moment) -> None:
     out.put("kill_switch", float(observation.kill_switch or memory.killed))
     out.put("policy_problem", float(bool(moment.policy_problem)))
     out.column("tenant_daily_spend_ratio", moment.spend_ratios.values(), moment.spend_ratios)
+    out.column("tenant_budget_ratio", moment.budget_ratios.values(), moment.budget_ratios)
     by_person = bool(memory.paused_reason and memory.paused_by)
     out.put("paused", float(by_person), "person")
     out.put("paused", float(bool(memory.paused_reason) and not by_person), "autopilot")

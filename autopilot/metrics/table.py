@@ -154,6 +154,8 @@ METRICS: tuple[Metric, ...] = (
            "may start; work that waits for its owner or for an external check does not count", "tenant"),
     _gauge("tenant_daily_spend_ratio", "ratio", ("tenant",), "charge of its last whole day / mean of the metered days "
            "among the 30 before, at least 7; for at most 8 tenants, those above 1.3 first", "spender"),
+    _gauge("tenant_budget_ratio", "ratio", ("tenant",), "forecast charge of the present month / its budget in the "
+           "price file; `(all)` is the budget of all together; for at most 8, the highest first", "spender"),
     _gauge("queue_guaranteed_gpus", "GPUs", ("queue",), "guarantee of a queue, of all GPU models together", "queue"),
     _gauge("queue_borrowed_gpus", "GPUs", ("queue",), "GPUs held above the guarantee", "queue"),
     _gauge("queue_borrowed_idle_gpus", "GPUs", ("queue",), "borrowed GPUs that are idle; queues that borrow nothing "

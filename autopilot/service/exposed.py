@@ -45,6 +45,7 @@ class Exposed:
             durations_s,
             published.policy_problem,
             published.spend_ratios,
+            published.budget_ratios,
         )
 
     def text(self) -> bytes:

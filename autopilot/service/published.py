@@ -95,6 +95,7 @@ class Published:
     policy_problem: str = ""  # why the policy file is not in force; "" when it is
     kill_reason: str = ""
     spend_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: last whole day / mean day
+    budget_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: forecast of the month / budget
     leads: bool = True
 
     @property

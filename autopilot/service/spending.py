@@ -12,7 +12,7 @@ import structlog
 from autopilot.core.model.errors import InputError
 from autopilot.metering.prices import Prices
 from autopilot.metering.segments import open_store
-from autopilot.metering.spend import daily_spending, highest_ratios
+from autopilot.metering.spend import daily_spending, highest_budgets, highest_ratios, month_forecasts
 from autopilot.metrics.table import MOST_SPENDERS
 
 log: Any = structlog.get_logger("metering")
@@ -29,6 +29,7 @@ class DailySpend:
         self._thread: threading.Thread | None = None
         self._looked_s: float | None = None
         self.ratios: Mapping[str, float] = {}
+        self.budgets: Mapping[str, float] = {}  # forecast of the month / budget, by tenant
 
     def look(self, now_s: float) -> None:
         """Start to compute, in a thread, after the first tick of a day; hourly while nothing is known. Never waits."""
@@ -48,8 +49,11 @@ class DailySpend:
 
     def _compute(self, now_s: float) -> None:
         try:
-            found = daily_spending(open_store(self._folder), self._prices, now_s)
-            self.ratios = highest_ratios(found, MOST_SPENDERS)
+            store = open_store(self._folder)
+            self.ratios = highest_ratios(daily_spending(store, self._prices, now_s), MOST_SPENDERS)
+            budgeted = bool(self._prices.budgets) or self._prices.budget is not None
+            months = month_forecasts(store, self._prices, now_s) if budgeted else []
+            self.budgets = highest_budgets(months, MOST_SPENDERS)
         except (InputError, OSError) as error:
             log.warning("daily spending is not known", reason=str(error))
-            self.ratios = {}
+            self.ratios, self.budgets = {}, {}

@@ -110,6 +110,7 @@ class Ticks:
             policy_problem=getattr(self._policy, "problem", None) or "",
             kill_reason=self._kill.reason(),
             spend_ratios=self.spending.ratios if self.spending is not None else {},
+            budget_ratios=self.spending.budgets if self.spending is not None else {},
         )
         self._publisher.publish(published)
         if self.consents is not None:

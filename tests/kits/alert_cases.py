@@ -40,6 +40,7 @@ PROMISED = 'forecast_promised_coverage_ratio{horizon="300s"}'
 DELIVERED = 'forecast_delivered_coverage_ratio{horizon="300s", service="chat"}'
 QUALITY = {name: f'telemetry_gpus{{quality="{name}"}}' for name in ("none", "gpu_util", "sm_active")}
 HOARDING, HELD = (f'tenant_{name}{{tenant="vision"}}' for name in ("hoarding_ratio", "held_gpus"))
+BUDGET = 'tenant_budget_ratio{tenant="vision"}'
 SPEND = 'tenant_daily_spend_ratio{tenant="vision"}'
 BORROWED, PENDING = 'queue_borrowed_idle_gpus{queue="q"}', 'pending_gpus{reason="capacity"}'
 CAPPED = 'action_capped{action="preempt"}'
@@ -133,6 +134,14 @@ CASES: dict[str, AlertCase] = {
         {SPEND: 1.5},
         {SPEND: 1.3},
         "The last whole day of tenant vision was charged with 150% of its mean day (30 days before).",
+        fires_m=6,
+        resolves_m=7,
+        labels={"tenant": "vision"},
+    ),
+    "GPUAutopilotBudgetAtRisk": AlertCase(
+        {BUDGET: 1.25},
+        {BUDGET: 1},
+        "The charge of tenant vision in this month is forecast at 125% of its budget.",
         fires_m=6,
         resolves_m=7,
         labels={"tenant": "vision"},

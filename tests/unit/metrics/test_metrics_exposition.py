@@ -164,8 +164,10 @@ def test_daily_spending_is_shown_where_it_is_known() -> None:
     blind = replace(a_world(), signals=UNMEASURED)
     step = decide(blind)
     exposition = Exposition(None, "1")
-    exposition.tick(blind, step.decision, step.memory, AUTO, spend_ratios={"vision": 1.5})
+    spent, planned = {"vision": 1.5}, {"vision": 1.2}
+    exposition.tick(blind, step.decision, step.memory, AUTO, spend_ratios=spent, budget_ratios=planned)
     assert scrape(exposition.render(NOW_S))["tenant_daily_spend_ratio{tenant=vision}"] == 1.5
+    assert scrape(exposition.render(NOW_S))["tenant_budget_ratio{tenant=vision}"] == 1.2
     exposition.tick(blind, step.decision, step.memory, AUTO)
     assert not [name for name in scrape(exposition.render(NOW_S)) if name.startswith("tenant_daily")]
 
