@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from autopilot.core.model.errors import InputError
 from benchmarks.kit import OUT, ROOT, data_folder, table, write_json
 from benchmarks.slurm_figures import figures
 from benchmarks.slurm_play import Player, Score, score
@@ -166,7 +167,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quick = [each for each in KEPT.iterdir() if each.is_dir()] if given.quick else []
     judged: dict[str, Judged] = {}
     for folder in folders(given.folders or quick):
-        recording = read(folder)
+        try:
+            recording = read(folder)
+        except InputError as error:
+            parser.error(str(error))
         judged[recording.name] = Judged(
             judge_passes(recording, out / f"{recording.name}-passes.csv"),
             judge_run(recording, out / f"{recording.name}-starts.csv"),
