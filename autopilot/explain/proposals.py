@@ -241,18 +241,23 @@ _TAKES: Mapping[Taken, str] = {
 }
 
 
-def side_effect_words(proposal: Proposal, *, names_turns: bool = True) -> list[str]:
+def side_effect_words(proposal: Proposal, *, of_turns: bool = True) -> list[str]:
     """What it takes from work that waits, a clause for each kind; none where it takes nothing.
 
-    Which starts it passes changes often; without `names_turns` the clause is always the same.
+    Starts that it passes are many and change often: `explain` names them, this names their queues with `of_turns`.
     """
     clauses = []
     for what, words in _TAKES.items():
         found = [each for each in proposal.change.side_effects if each.what == what]
         names = [f"{each.workload} ({counted(each.gpus, 'GPU')}, queue {each.queue})" for each in found[:SHOWN_VICTIMS]]
         names += [f"{len(found) - SHOWN_VICTIMS} more"] if len(found) > SHOWN_VICTIMS else []
-        if found:
-            clauses.append(f"{words}: {', '.join(names)}" if names_turns or what != Taken.TURN else words)
+        if found and what == Taken.TURN:
+            queues = sorted({each.queue for each in found})
+            clauses.append(
+                f"{words} ({'queues' if queues[1:] else 'queue'} {', '.join(queues)})" if of_turns else words
+            )
+        elif found:
+            clauses.append(f"{words}: {', '.join(names)}")
     return clauses
 
 

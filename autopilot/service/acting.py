@@ -110,7 +110,7 @@ def waiting_texts(decision: Decision) -> dict[str, str]:
         if answer == Answer.RECOMMENDED:
             how = f"the mode of {each.action} takes no approval"
         own = said.setdefault(each.subject.uid, [])
-        own.insert(0, "; ".join([f"its start waits for a person: {how}", *side_effect_words(each, names_turns=False)]))
+        own.insert(0, "; ".join([f"its start waits for a person: {how}", *side_effect_words(each, of_turns=False)]))
     return {uid: "; ".join(words) for uid, words in said.items() if uid}
 
 
