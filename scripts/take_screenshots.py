@@ -52,7 +52,7 @@ class Service:
             return json.load(answer)
 
     def wait_until(self, now_s: float) -> None:
-        """Until the simulated time has come; each minute of it is told."""
+        """Wait until the simulation has reached this time, and print its progress."""
         while (at_s := self.ask("/api/v1/summary").get("now_s") or 0.0) < now_s:
             print(f"  {at_s / 3600.0:.1f} of {now_s / 3600.0:.1f} h", flush=True)
             time.sleep(10.0)

@@ -131,7 +131,7 @@ class Seen:
     queues: tuple[str, ...]  # of its victims
     classes: tuple[str, ...]
     side_gpus: float = 0.0  # whose quota or room it takes from work that waits
-    sides: tuple[str, ...] = ()  # of whom, and what: `queue/quota`
+    sides: tuple[str, ...] = ()  # queues that lose it, and what they lose: `queue/quota`
     passes: tuple[str, ...] = ()  # queues of work that it passes, once approved
 
 

@@ -1,6 +1,6 @@
-"""Rows of an accounting as jobs of a replay: components that start together, runs of which the last counts.
+"""Turn accounting rows into jobs of a replay: components of a het job start together, the last run of a job counts.
 
-Applies to a dump of Slurm and to the file that `traces import slurm` wrote of it, which has the columns `eligible_s`,
+Reads a Slurm dump, or the file that `traces import slurm` wrote from it, with the columns `eligible_s`,
 `gang`, `run_of` and `run`.
 """
 

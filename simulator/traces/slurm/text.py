@@ -188,7 +188,7 @@ class _Reader:
         self.sure += [(at, _MATCHES["time"]) for at, name in enumerate(self.names) if name in ("submit", "end")]
 
     def read(self, lines: Sequence[str], number: int) -> None:
-        """All `lines`, of which the first has this number in the file."""
+        """Read all `lines`; `number` is the line number of the first in the file."""
         at, rows = 0, self.rows
         self.wholes = [self._whole(line) for line in lines]
         while at < len(lines):

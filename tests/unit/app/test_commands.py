@@ -414,7 +414,7 @@ def test_json_holds_every_key_and_null_where_nothing_was_measured(folder: Path) 
 
 
 def test_a_job_file_has_no_activity_in_any_figure(folder: Path) -> None:
-    """The telemetry that the autopilot sees is drawn: it is told, and is no utilization."""
+    """The autopilot sees drawn telemetry. The output says so and shows no utilization."""
     assert run("--policy", "fifo,autopilot", "--telemetry", "windowed", "--json", "out.json") == 0
     blocks = json.loads((folder / "out.json").read_text())["policies"]
     assert {block["utilization"]["real_utilization_ratio"] for block in blocks.values()} == {None}

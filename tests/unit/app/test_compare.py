@@ -160,7 +160,7 @@ def test_medians_ranges_and_verdicts_are_those_of_the_seeds() -> None:
 
 
 def test_what_prints_the_same_does_not_differ() -> None:
-    """A second of 600 is no finding; where seeds differ and the medians print the same, one value is told."""
+    """One second in 600 is no finding. Where seeds differ and the medians print the same, one value is printed."""
     cases = [case(policy, seed) for policy in ("one", "two") for seed in (1, 2, 3)]
     same = [record(wait_s) for wait_s in (600.0, 1200.0, 1800.0, 601.0, 1201.0, 1801.0)]
     assert findings(groups_of(cases, same, None)) == ()

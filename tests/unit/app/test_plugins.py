@@ -202,7 +202,7 @@ def test_what_cannot_be_registered_is_refused(name: str, make: Any, words: str) 
 def test_installed_packages_bring_policies(
     jobs: api.Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An entry point names a policy for every command; one that cannot be imported is told, when it is asked for."""
+    """An entry point names a policy for every command. One that cannot be imported gives a message when it is used."""
     (tmp_path / "theirs.py").write_text(textwrap.dedent(SOURCE.format(sign="")))
     (tmp_path / "their_key.py").write_text("def key(job):\n    return job.gpus\n")
     monkeypatch.syspath_prepend(str(tmp_path))
