@@ -141,7 +141,7 @@ def compare(
     changes: Sequence[str] = (),
     workers: int | None = None,
     dask: str | None = None,
-    results: Path | None = None,
+    results: Path | str | None = None,
     prices: float | Path | Prices | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Compared:
@@ -160,7 +160,7 @@ def compare(
     )
     priced = _prices(prices)
     checked = check(comparison)
-    kept = Kept(results or state_folder() / "compare" / "runs")
+    kept = Kept(Path(results) if results is not None else state_folder() / "compare" / "runs")
     records = run_all(checked.cases, kept, workers, progress, dask)
     groups = groups_of(checked.cases, records, priced)
     return Compared(

@@ -88,9 +88,11 @@ def run_all(
 
 
 def _parallel(missing: Mapping[str, Case], workers: int) -> Iterator[tuple[str, Record]]:
-    """Each case as it ends, with its digest."""
+    """Each case as it ends, with its digest. The processes are kept for the next call and stay in their folder, so they
+    get absolute paths.
+    """
     codes = _codes(missing.values()) if workers > 1 else {}
-    calls = (joblib.delayed(_run_one)(digest, case.options, codes) for digest, case in missing.items())
+    calls = (joblib.delayed(_run_one)(digest, absolute(case.options), codes) for digest, case in missing.items())
     try:
         yield from joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")(calls)
     except BrokenProcessPool as error:
