@@ -136,7 +136,10 @@ def absolute(options: SimulateOptions) -> SimulateOptions:
     paths: dict[str, Any] = {name: value.resolve() for name, value in given.items() if isinstance(value, Path)}
     named = {name: given[name] for name in ("cluster", "scenario") if isinstance(given[name], str)}
     paths |= {name: str(Path(value).resolve()) for name, value in named.items() if Path(value).is_file()}
-    return replace(options, **paths)
+    policies = (
+        str(Path(name).resolve()) if Path(name).suffix in {".yaml", ".yml"} else name for name in options.policies
+    )
+    return replace(options, **paths, policies=tuple(policies))
 
 
 def _run_one(digest: str, options: SimulateOptions, codes: Mapping[str, bytes]) -> tuple[str, Record]:

@@ -70,6 +70,17 @@ def test_each_run_is_the_same_with_any_number_of_workers(tmp_path: Path) -> None
     assert found[0][0] != found[0][1]
 
 
+def test_a_worker_in_another_folder_reads_the_same_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes are kept, and stay in the folder of their first call: job file and policy file are found."""
+    (folder / "mine.yaml").write_text("base: autopilot\nname: mine\n")
+    options = check(small(policies=("mine.yaml",), seeds=(1,))).cases[0].options
+    here = running.run_case(options)["result"]
+    sent = running.absolute(options)
+    (folder / "other").mkdir()
+    monkeypatch.chdir(folder / "other")
+    assert running.run_case(sent)["result"] == here
+
+
 def test_an_interrupted_comparison_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C in the fourth run three are kept; the next call runs the other three."""
     cases, kept = check(small()).cases, Kept(tmp_path / "kept")

@@ -213,7 +213,7 @@ def approved(step: Step, name: str = "b") -> ControllerMemory:
 
 
 def test_a_recommendation_names_the_starts_that_it_passes_once_approved() -> None:
-    """It costs nothing and is no other plan; equal starts are one card still. The work that comes first is told."""
+    """Passing costs nothing and changes no plan, and equal starts stay one card. `explain` of the other names it."""
     step = asks("2x8", [A, B])
     proposal = proposals(step)["b"]
     assert (turns(step, "a"), turns(step), proposal.cost_gpu_s) == ([], ["a"], 0.0)
