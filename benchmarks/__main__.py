@@ -1,14 +1,15 @@
 """All figures of docs/benchmarks.md: `python -m benchmarks [NAME ...] [--quick]` prints one table each and writes JSON.
 
 Without a name every benchmark runs, in this order. `--quick` runs a smaller version, to check that it works. The JSON
-of each benchmark goes to benchmarks/out/NAME.json. The exit code is 1 when a figure misses its goal. `slurm FOLDER ...`
-reads those folders of recordings.
+of each benchmark goes to benchmarks/out/NAME.json. The exit code is 1 when a figure misses its goal. One name alone may
+be followed by its own arguments: `slurm FOLDER ...`, `approvals --workers 2` (`python -m benchmarks.NAME --help`).
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -66,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args(arguments)
-    names, recordings = given.names, []
-    if "slurm" in names:  # what follows it are its folders
-        place = names.index("slurm") + 1
-        names, recordings = names[:place], names[place:]
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = [each for each in words if each.startswith("-") and each not in ("--quick", "-h", "--help")]
+    alone = words[:1] == ["slurm"] or (options and words[0] in BENCHMARKS)
+    given = parser.parse_args(words[:1] if alone else words)
+    names, own = given.names, words[1:] if alone else []
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"{unknown[0]!r} is not one of {', '.join(BENCHMARKS)}")
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run: Callable[[Sequence[str]], int] = importlib.import_module(f"benchmarks.{name}").main
         began_s = time.perf_counter()
         quick = ["--quick"] if given.quick else []
-        if run([*(recordings if name == "slurm" else ()), *quick, "--json", str(OUT / f"{name}.json")]):
+        if run(["--json", str(OUT / f"{name}.json"), *quick, *own]):
             missed.append(name)
         print(f"-- {name}: {time.perf_counter() - began_s:.0f} s\n", flush=True)
     if missed:
