@@ -47,6 +47,7 @@ SCENARIO_NAMES = (
     "mixed",
     "night-rest",
     "no-checkpoint",
+    "on-call",
     "pools",
     "quickstart",
     "reclaim-storm",

@@ -76,8 +76,9 @@ class AlertRecord:
     stage: Stage = Stage.RECEIVED
     deliveries: int = 1
     reason: str = ""
-    proposals: tuple[str, ...] = ()  # recommended for it, or under way
-    acted: tuple[str, ...] = ()  # their effects were sent for it while it fired
+    proposals: tuple[str, ...] = ()  # recommendations for it, or under way
+    sent: tuple[str, ...] = ()  # the ids of the plans whose effects are under way
+    acted: tuple[str, ...] = ()  # recommendations whose effects were sent for it while it fired
     evidence: tuple[Answer, ...] = ()
     verify_by_s: float = float("inf")
     history: tuple[Moment, ...] = field(default_factory=tuple)
@@ -108,7 +109,7 @@ class AlertRecord:
 
     def ended(self, reason: str, at_s: float) -> AlertRecord:
         """The record at its end. What was recommended and not done is no part of it."""
-        return replace(self.to(Stage.ENDED, reason, at_s), firing=False, proposals=())
+        return replace(self.to(Stage.ENDED, reason, at_s), firing=False, proposals=(), sent=())
 
     def steps_since(self, before: AlertRecord) -> tuple[AlertStep, ...]:
         """What happened between an earlier state of this record and this one; the receipt with the first of it."""
@@ -289,5 +290,5 @@ def _record(text: str) -> AlertRecord:
     )
     history = tuple(Moment(each["at_s"], Stage(each["stage"]), each["reason"]) for each in content.pop("history"))
     stage, proposals = Stage(content.pop("stage")), tuple(content.pop("proposals"))
-    acted = tuple(content.pop("acted", ()))
-    return AlertRecord(**content, stage=stage, proposals=proposals, acted=acted, evidence=evidence, history=history)
+    plans: dict[str, Any] = {name: tuple(content.pop(name, ())) for name in ("sent", "acted")}
+    return AlertRecord(**content, **plans, stage=stage, proposals=proposals, evidence=evidence, history=history)

@@ -145,20 +145,22 @@ class Round:
         if self.published.decision.halted or alert.received_s > self.now_s:  # decided before it came
             return None
         flying = {each.instruction.proposal_id for each in self.published.memory.in_flight.values()}
-        open_ = alert.proposals if alert.stage == Stage.ACTING else ()
-        sent = [each.id for each in self._related(alert, book) if each.accepted and each.id in flying]
-        if not set(sent) - set(open_):
+        under_way, known = (alert.proposals, alert.sent) if alert.stage == Stage.ACTING else ((), ())
+        plans = [each for each in self._related(alert, book) if each.accepted and each.id in flying]
+        if {each.id for each in plans} <= set(known):
             return None
-        acts = tuple(dict.fromkeys((*open_, *sent)))
-        acted = tuple(dict.fromkeys((*alert.acted, *sent)))
-        return alert.to(Stage.ACTING, f"{', '.join(acts)}: effects were sent", self.now_s, proposals=acts, acted=acted)
+        names = [each.recommendation for each in plans]
+        acts, acted = (tuple(dict.fromkeys((*before, *names))) for before in (under_way, alert.acted))
+        sent = tuple(dict.fromkeys((*known, *(each.id for each in plans))))
+        reason = f"{', '.join(acts)}: effects were sent"
+        return alert.to(Stage.ACTING, reason, self.now_s, proposals=acts, sent=sent, acted=acted)
 
     def _acting(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
         """Wait until no effect of the proposals is under way."""
         open_effects = [
             each.instruction.id
             for each in self.published.memory.in_flight.values()
-            if each.instruction.proposal_id in alert.proposals
+            if each.instruction.proposal_id in alert.sent
         ]
         if open_effects:
             return alert
@@ -236,11 +238,11 @@ class Round:
             return f"nothing is proposed for it now, by {actions}"
         first = max(related, key=lambda each: each.benefit_gpu_s)
         if first.accepted:
-            return f"{first.id} was decided before the alert came"
+            return f"{first.recommendation} was decided before the alert came"
         codes = set(refusing_codes(first))
         refusals = [each for each in first.verdicts if not each.allowed and each.code in codes]
         words = "; ".join(code_words(each.code, each.value, each.threshold) for each in refusals)
-        return f"{first.id} is refused: {words}"
+        return f"{first.recommendation} is refused: {words}"
 
 
 class Follower:

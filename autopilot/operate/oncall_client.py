@@ -113,8 +113,9 @@ def _approvable(api: Api) -> frozenset[str]:
 def _print_state(firing: list[dict[str, Any]], given: dict[str, str], *, approvable: frozenset[str]) -> None:
     """Print which alerts fire, how far the one that is shown is, and the commands that approve what may end it."""
     out.print("\nThe alert:", style="bold")
-    if not firing:
-        out.print("  it does not fire now, as far as it was delivered to this service")
+    if not any(given.items() <= each["about"].items() for each in firing):
+        about = " about " + " ".join(f"{name}={value}" for name, value in given.items()) if given else ""
+        out.print(f"  none{printable(about)} fires, as far as it was delivered to this service", soft_wrap=True)
     for each in firing:
         about = " ".join(f"{name}={value}" for name, value in each["about"].items())
         stage = f"{each['stage'].replace('_', ' ')}: {each['reason']}"
@@ -124,7 +125,7 @@ def _print_state(firing: list[dict[str, Any]], given: dict[str, str], *, approva
                 out.print(f"    recommended: {printable(proposal)}", soft_wrap=True, markup=False)
                 if proposal in approvable:
                     out.print(f"      autopilot approve {shlex.quote(proposal)}", soft_wrap=True, markup=False)
-    if len(firing) > 1:
+    if any(each["about"] != given for each in firing):
         out.print("  choose another one with --label")
 
 
@@ -136,8 +137,7 @@ def _print_series(answer: dict[str, Any], subject: str) -> None:
         out.print("  no series: nothing matches, or the metric is missing")
     for each in answer["series"]:
         labels = " ".join(f"{name}={value}" for name, value in each["labels"].items() if name not in OF_THE_SCRAPE)
-        value = f"{each['text']} {answer['unit']}".rstrip()
-        out.print(f"  {printable(labels)}  {value}".rstrip(), soft_wrap=True, markup=False)
+        out.print(f"  {printable(labels)}  {printable(each['text'])}".rstrip(), soft_wrap=True, markup=False)
 
 
 def _label(text: str) -> tuple[str, str]:

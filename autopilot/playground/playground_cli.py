@@ -60,6 +60,10 @@ def playground(
         str | None,
         typer.Option("--listen", help="Address of the controller's API, host:port.", show_default="127.0.0.1:9470"),
     ] = None,
+    alerts: Annotated[
+        bool,
+        typer.Option("--alerts", help="Start a Prometheus and an Alertmanager beside it, which deliver its alerts."),
+    ] = False,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of the scenario.", show_default="the scenario's")
     ] = None,
@@ -86,6 +90,7 @@ def playground(
         policy=policy,
         without=tuple(without_kueue or ()),
         listen=listen,
+        alerts=alerts,
         state=state,
     )
     run_playground(options, out.print)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_urlsafe
 from shlex import quote
 from typing import Any
+from urllib.parse import urlsplit
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
@@ -19,12 +20,13 @@ from autopilot.core.model.units import counted
 from autopilot.operate.run import run_site
 from autopilot.playground.control_resources import MOST, add_control_resources
 from autopilot.playground.live import SCRAPE_S, Live, capped_site, controller_site, go_live
+from autopilot.playground.monitoring import Monitoring, find_programs, running
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.listeners import bind
 from autopilot.service.logs import set_up_logs
-from autopilot.service.settings import Metrics, Settings
+from autopilot.service.settings import Metrics, Role, Settings
 from autopilot.service.settings_file import load_settings
-from autopilot.service.state_folder import service_folder
+from autopilot.service.state_folder import places, read_note, service_folder
 
 METRICS_LISTEN, STATE = "GPU_AUTOPILOT_METRICS__LISTEN", "GPU_AUTOPILOT_STATE"
 CHARGE = {
@@ -56,6 +58,7 @@ class PlaygroundOptions:
     policy: str | None = None
     without: tuple[str, ...] = ()  # tenants without Kueue
     listen: str | None = None
+    alerts: bool = False  # with a Prometheus and an Alertmanager
     state: Path | None = None
 
 
@@ -63,6 +66,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
     """Run until SIGTERM or Ctrl-C. Raises `InputError` before anything starts."""
     world = build_world(SimulateOptions(scenario=options.scenario, seed=options.seed))
     token = token_urlsafe(24)
+    around = find_programs() if options.alerts else None
     acts = options.mode != Mode.RECOMMEND
     stage = open_stage(world, speed=options.speed, token=token, acts=acts, without=options.without)
     add_control_resources(stage.server)
@@ -73,7 +77,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
         stack.callback(live.close)
         write_private(kubeconfig, live.api.kubeconfig(token))
         stack.callback(kubeconfig.unlink, missing_ok=True)
-        settings = settings_of(options, live, kubeconfig)
+        settings = settings_of(options, live, kubeconfig, around)
         set_up_logs(settings.log)
         owners = settings.kubernetes is not None and settings.kubernetes.approve_on_work
         site = capped_site(controller_site(live, kubeconfig, approve_on_work=owners), options.mode)
@@ -82,13 +86,27 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
             state = folder if options.state is not None else None
             for line in what_to_try(stage, live, kubeconfig, token, page, options.mode, state):
                 say(line)
+            if around is not None:
+                stack.enter_context(_watched(around, settings, options.speed))
+                say(f"alerts, which `autopilot alerts` lists: {' and '.join(around.settings().values())}")
 
         run_site(settings, site, ready=ready)
 
 
-def settings_of(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> Settings:
+def _watched(around: Monitoring, settings: Settings, speed: float) -> AbstractContextManager[None]:
+    """Both programs, connected with the service that runs."""
+    own, tokens = places(settings.state), settings.http.tokens
+    token = next((each.file for each in tokens if each.role == Role.ADMIN), own.token)
+    note = read_note(own.service)
+    if not note.get("metrics"):
+        raise InputError("--alerts: the controller serves no metrics; set metrics.listen")
+    return running(around, api=note["url"], metrics=urlsplit(note["metrics"]).netloc, token=token, speed=speed)
+
+
+def settings_of(options: PlaygroundOptions, live: Live, kubeconfig: Path, around: Monitoring | None = None) -> Settings:
     """The settings of the service beside the playground."""
-    return load_settings(None, _over(options, live, kubeconfig))
+    over = _over(options, live, kubeconfig)
+    return load_settings(None, over | ({"alerts": around.settings()} if around is not None else {}))
 
 
 def _over(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> dict[str, Any]:

@@ -28,6 +28,7 @@ jobs:                           # any of the three together
       name: work                # of its jobs, where the kind (their behaviour) must not show
       users: 6                  # of each tenant; left out: not stated
       slo_class: interactive
+      gpu_type: H100-80GB       # left out: any
 services:
   - name: chat
     tenant: a

@@ -141,6 +141,7 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
         gpus=tuple(widths),
         gpu_milli=place.whole("gpu_milli", 1, 1000, default=1000),
         mig_profile="" if profile == "-" else profile,
+        gpu_type=place.text("gpu_type", default=""),
         spread=place.number("spread", 0.0, 5.0, default=0.5),
         cpus_per_gpu=place.number("cpus_per_gpu", 0.0, 1e6, default=nan),
         topology=place.text("topology", default="-", allowed=("-", "node", "island", "leaf", "block", "zone")).replace(

@@ -59,6 +59,8 @@ class JobGroup:
     gpus: tuple[int, ...] = (1,)
     gpu_milli: int = 1000
     mig_profile: str = ""
+    gpu_type: str = ""
+    """the GPU model that they ask for; "": any"""
     spread: float = 0.5
     cpus_per_gpu: float = nan
     topology: str = ""
@@ -148,6 +150,8 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
     if group.users:
         whose = rng.integers(group.users, size=count).tolist()
         columns["user"] = np.array([f"{each}-{user:02d}" for each, user in zip(tenant, whose, strict=True)], object)
+    if group.gpu_type:
+        columns["gpu_type"] = np.array([group.gpu_type] * count, object)
     if group.slo_class:
         columns["slo_class"] = np.array([group.slo_class] * count, object)
     if group.priority is not None:

@@ -17,7 +17,7 @@ import pytest
 from autopilot.app.runs.people import CARD_S, LOOK_S
 from tests.kits.kubectl_kit import Kubectl
 from tests.kits.oncall_kit import OnCall, on_call_playground
-from tests.service.kit import cli, poll, write_yaml
+from tests.service.kit import cli, poll
 
 pytestmark = pytest.mark.e2e
 
@@ -34,45 +34,8 @@ IDLE = re.compile(r"Idle: (\S+)/(\S+) .*its owner or an admin of its queue may s
 DELETE = "kubectl -n NAMESPACE delete job NAME"
 """The command of the runbook for the owner."""
 
-JOBS = """job_id,submit_s,duration_s,gpus,tenant,kind,gpu_type,checkpoint_gib
-keep-a,0,36000,4,vision,compute-training,H100-80GB,30
-go-a,1,400,4,language,compute-training,H100-80GB,10
-keep-b,2,36000,4,vision,compute-training,H100-80GB,30
-go-b,3,400,4,language,compute-training,H100-80GB,10
-sketch,4,36000,8,art,hoarder,A100-80GB,10
-paint,5,36000,4,art,compute-training,A100-80GB,10
-shoot,6,36000,4,film,compute-training,A100-80GB,10
-open,7,36000,8,photo,hoarder,L40S,10
-wide,300,36000,8,language,compute-training,H100-80GB,10
-cut,600,36000,8,film,compute-training,A100-80GB,10
-"""
-"""Half of each H100 node stays free, and `wide` wants a whole one. `sketch` borrows an A100 node, does nothing, and the
-owner of these GPUs waits. No work waits for the GPUs on which `open` does nothing. None of it ends by itself for ten
-hours.
-"""
 AT_FIRST = 8
 """Jobs that have room at once."""
-
-SCENARIO: dict[str, Any] = {
-    "name": "on-call",
-    "description": "Half-empty nodes and a gang that wants a whole one; tenants that do nothing.",
-    "seed": 1,
-    "horizon": "10h",
-    "cluster": {
-        "pools": [
-            {"name": "h100", "nodes": 2, "gpus_per_node": 8, "gpu_model": "H100-80GB"},
-            {"name": "a100", "nodes": 2, "gpus_per_node": 8, "gpu_model": "A100-80GB"},
-            {"name": "l40s", "nodes": 1, "gpus_per_node": 8, "gpu_model": "L40S"},
-        ],
-        "queues": [
-            {"name": "art", "guarantee": {"A100-80GB": 4}},
-            {"name": "film", "guarantee": {"A100-80GB": 12}},
-        ],
-    },
-    "physics": "real",
-    "telemetry": "windowed",
-    "policies": ["autopilot"],
-}
 
 
 class Person:
@@ -132,14 +95,11 @@ def records(on: OnCall) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_an_alert_ends_by_its_runbook_and_by_nothing_else(tmp_path: Path, require_tool: Callable[[str], str]) -> None:
     """Fired, delivered, looked up, approved with the delay of a person, carried out, verified and resolved."""
-    (tmp_path / "jobs.csv").write_text(JOBS, "utf-8")
-    jobs = {"file": {"path": str(tmp_path / "jobs.csv")}}
-    scenario = write_yaml(tmp_path / "on-call.yaml", SCENARIO | {"jobs": jobs})
     with ExitStack() as stack:
         sides = []
         for name in ("followed", "alone"):
             (tmp_path / name).mkdir()
-            sides.append(stack.enter_context(on_call_playground(tmp_path / name, require_tool, scenario, SPEED)))
+            sides.append(stack.enter_context(on_call_playground(tmp_path / name, require_tool, "on-call", SPEED)))
             start_work(sides[-1])
         on, alone = sides
         person = Person(on, Kubectl(require_tool("kubectl"), on.running.state / "playground.kubeconfig"))

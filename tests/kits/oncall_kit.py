@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,11 @@ from tests.kits.prometheus_kit import alertmanager, prometheus
 from tests.service.kit import Running, cli, ended, launch, poll, service, write_yaml
 
 ROLES = ("alerts", "viewer", "approver", "admin")
+
+QUICK = {"forecasting": {"durations": "last-two", "fit": False, "registry": False}}
+"""Settings without fits, which take long."""
+WATCHED = re.compile(r"`autopilot alerts` lists: (\S+) and (\S+)$", re.MULTILINE)
+"""Where the playground says that its Prometheus and its Alertmanager are."""
 
 HALVES = """job_id,submit_s,duration_s,gpus,tenant,kind,checkpoint_gib
 keep-a,0,14400,4,vision,compute-training,30
@@ -149,22 +155,34 @@ def on_call(
 
 @contextmanager
 def on_call_playground(
-    folder: Path, require_tool: Callable[[str], str], scenario: Path, speed: float
+    folder: Path, require_tool: Callable[[str], str], scenario: str, speed: float
 ) -> Iterator[OnCall]:
     """The playground in which the autopilot does what a person approves, connected with both."""
-    words = ("--scenario", str(scenario), "--mode", "approve", "--speed", f"{speed:g}", "--state")
+    for tool in ("prometheus", "prometheus-alertmanager"):
+        require_tool(tool)
+    state, words = folder / "state", ("--scenario", scenario, "--mode", "approve", "--speed", f"{speed:g}", "--alerts")
+    environment = {
+        f"GPU_AUTOPILOT_{section}__{name}".upper(): value if isinstance(value, str) else json.dumps(value)
+        for section, fields in {"http": _http(folder), **QUICK}.items()
+        for name, value in fields.items()
+    }
+    command = ("-m", "autopilot.cli", "playground", *words, "--state", str(state))
+    with ended(launch(folder, state, command, **environment)) as running:
+        found = poll(lambda: WATCHED.search(running.log.read_text("utf-8")), "the alerts are watched")
+        _first_tick(running)
+        yield OnCall(running, found[1], folder, found[2])
 
-    def played(given: dict[str, Any]) -> AbstractContextManager[Running]:
-        state = given.pop("state")
-        environment = {
-            f"GPU_AUTOPILOT_{section}__{name}".upper(): value if isinstance(value, str) else json.dumps(value)
-            for section, fields in given.items()
-            for name, value in fields.items()
-        }
-        return ended(launch(folder, Path(state), ("-m", "autopilot.cli", "playground", *words, state), **environment))
 
-    with _connected(folder, require_tool, speed, played) as on:
-        yield on
+def _http(folder: Path) -> dict[str, Any]:
+    """The API with a token for each role."""
+    for role in ROLES:
+        (folder / f"{role}.token").write_text(token_of(role), "utf-8")
+    tokens = [{"name": role, "role": role, "file": str(folder / f"{role}.token")} for role in ROLES]
+    return {"listen": f"127.0.0.1:{free_port()}", "tokens": tokens}
+
+
+def _first_tick(running: Running) -> None:
+    poll(lambda: running.ask("/api/v1/state", token=token_of("viewer")).status_code == 200, "the first tick")
 
 
 @contextmanager
@@ -175,23 +193,20 @@ def _connected(
     serving: Callable[[dict[str, Any]], AbstractContextManager[Running]],
 ) -> Iterator[OnCall]:
     """Everything connected: metrics are scraped, rules of this speed evaluated, alerts delivered with a token."""
-    api, metrics, answers = (f"127.0.0.1:{free_port()}" for _ in range(3))
-    for role in ROLES:
-        (folder / f"{role}.token").write_text(token_of(role), "utf-8")
+    metrics, answers, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}", _http(folder)
     rules = RuleSettings(speed=speed)
     (folder / "rules.yaml").write_text(yaml_text(rule_groups(rules)))
-    tokens = [{"name": role, "role": role, "file": str(folder / f"{role}.token")} for role in ROLES]
-    binary, webhook = require_tool("prometheus-alertmanager"), f"http://{api}/api/v1/alerts"
+    binary, webhook = require_tool("prometheus-alertmanager"), f"http://{http['listen']}/api/v1/alerts"
     with alertmanager(binary, folder, webhook, folder / "alerts.token") as delivers:
         content: dict[str, Any] = {
             "state": str(folder / "state"),
             "alerts": {"prometheus": f"http://{answers}", "alertmanager": f"http://{delivers}"},
-            "http": {"listen": api, "tokens": tokens},
+            "http": http,
             "metrics": {"listen": metrics},
-            "forecasting": {"durations": "last-two", "fit": False, "registry": False},
+            **QUICK,
         }
         with serving(content) as running:
-            poll(lambda: running.ask("/api/v1/state", token=token_of("viewer")).status_code == 200, "the first tick")
+            _first_tick(running)
             config = prometheus_config(rules, [metrics], "rules.yaml", [delivers], str(folder / "viewer.token"))
             with prometheus(require_tool("prometheus"), folder, config, listen=answers) as url:
                 yield OnCall(running, url, folder, f"http://{delivers}")

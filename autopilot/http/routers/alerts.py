@@ -16,6 +16,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.units import format_duration, format_gpu_s, number
 from autopilot.http.alert_answers import AlertRows, DeliveryTaken, RunbookCase, RunbookRows
 from autopilot.http.answers import stated
 from autopilot.http.auth import Deliverer, Viewer, origin_of
@@ -144,7 +145,7 @@ def _document(alert: AlertRecord, desk: Desk) -> dict[str, Any]:
 
 def _answer_document(answer: Answer) -> dict[str, Any]:
     series = [
-        {"labels": labels, "value": value if isfinite(value) else None, "text": f"{value:g}"}
+        {"labels": labels, "value": value if isfinite(value) else None, "text": _in_words(value, answer.unit)}
         for labels, value in answer.series
     ]
     return {
@@ -155,6 +156,17 @@ def _answer_document(answer: Answer) -> dict[str, Any]:
         "series": series,
         "problem": answer.problem or None,
     }
+
+
+def _in_words(value: float, unit: str) -> str:
+    """A value with its unit, as every other face writes it."""
+    if not isfinite(value):
+        return "-"
+    if unit == "s":
+        return format_duration(value)
+    if unit in {"GPU-s", "GPU-h"}:
+        return format_gpu_s(value if unit == "GPU-s" else 3600.0 * value)
+    return f"{number(value)} {unit}".rstrip()
 
 
 def _book_document(book: Runbook) -> dict[str, Any]:

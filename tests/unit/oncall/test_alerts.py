@@ -363,7 +363,7 @@ def test_what_was_done_while_it_fired_is_credited(book: AlertBook) -> None:
     """Also after its end."""
     play = start(book, Mode.AUTO)
     acted = play.look().acted
-    assert [each.rsplit("-", 1)[0] for each in acted] == ["admit-w"]
+    assert [each.rsplit("-", 1)[0] for each in acted] == ["admit-gang-w"]
     book.receive(parse_payload(payload(alert(status="resolved")))[0], 15.0)
     found = play.look()
     assert (found.stage, found.acted) == (Stage.ENDED, acted)

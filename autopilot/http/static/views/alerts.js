@@ -24,7 +24,7 @@ async function read(each) {
 function found(each) {
   if (each.problem) return [["unknown", each.problem]];
   if (!each.series.length) return [["–", "no series"]];
-  return each.series.map(({ labels, text }) => [`${text} ${each.unit}`.trim(),
+  return each.series.map(({ labels, text }) => [text,
     Object.entries(labels).filter(([name]) => !SCRAPED.has(name)).map(([name, value]) => `${name}=${value}`).join(" ") || "all"]);
 }
 
