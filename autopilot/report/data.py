@@ -157,6 +157,8 @@ class ReportData:
     """digest of all input: the same digest and version give the same figures"""
     notes: tuple[str, ...] = ()
     policies: tuple[PolicyRun, ...] = ()
+    reproduction: Mapping[str, object] = field(default_factory=dict)
+    """how far baselines reproduce the starts of the job file, as in the JSON; empty: it has none"""
 
 
 def resample(t: Floats, v: Floats, until: float, points: int = SERIES_POINTS) -> tuple[Floats, Floats]:

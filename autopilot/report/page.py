@@ -14,7 +14,7 @@ from pathlib import Path
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import format_duration
 from autopilot.files import put_in_place
-from autopilot.report import html_tables
+from autopilot.report import html_tables, reproduced
 from autopilot.report.advice import advice
 from autopilot.report.charts import Picture, draw_all
 from autopilot.report.data import ReportData
@@ -108,6 +108,9 @@ def _page(data: ReportData, pictures: tuple[Picture, ...], parts: tuple[Part, ..
         *_summaries(data, parts),
         *(drawn(by_name.get(name), folded=name in FOLDED) for name in PICTURES),
         folded("figures", "All figures by policy", html_tables.key_figures(data), _FIGURES_NOTE, opened=len(runs) > 2),
+        folded(
+            "reproduced", reproduced.TITLE, reproduced.section_body(data.reproduction), _REPRODUCED_NOTE, opened=True
+        ),
         folded("fared", "Single jobs", html_tables.fared(data), _FARED_NOTE),
         folded("reservations", "Reservations", html_tables.reservations(data), _RESERVATIONS_NOTE),
         folded("tenants", "Tenants", html_tables.tenants(data), _TENANTS_NOTE),
@@ -166,6 +169,10 @@ def _summaries(data: ReportData, parts: tuple[Part, ...]) -> list[str]:
 
 
 _FIGURES_NOTE = "The best of each row is bold. A dash means that the figure does not apply or was not measured."
+_REPRODUCED_NOTE = (
+    "Check this before any answer about another cluster: a baseline that is far from the recorded starts does not "
+    "stand for the site."
+)
 _FARED_NOTE = (
     "A mean hides the jobs that pay for it. First the jobs that ended more than a minute after their end under the "
     "baseline, then those that waited longest. Evictions are all stops after which the job waited again, including "

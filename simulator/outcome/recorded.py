@@ -1,13 +1,16 @@
-"""What a job file says of its own starts: the column "as recorded" beside the policies."""
+"""What a job file says of its own starts: the column "as recorded" beside the policies, and each start."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator.outcome.results import mean, quantile
-from simulator.traces.job_trace import Floats, JobTrace
+from simulator.traces.job_trace import Floats, JobTrace, Texts
 from simulator.traces.slurm.replay import LOST
 
 
@@ -17,7 +20,7 @@ def recorded_result(trace: JobTrace, gpus: int) -> dict[str, Any] | None:
     They are of the jobs that are replayed, on whatever the real cluster was: `gpus` of the simulated one are the
     capacity. MIG slices are no GPUs, so with them the shares of the capacity are unknown.
     """
-    start, end = (_column(trace, name) for name in ("start_s", "end_s"))
+    start, end = (trace.amounts(name) for name in ("start_s", "end_s"))
     began = np.isfinite(start) & (start >= trace.submit_s)
     if not began.any():
         return None
@@ -26,7 +29,7 @@ def recorded_result(trace: JobTrace, gpus: int) -> dict[str, Any] | None:
     jct = np.sort((end - trace.submit_s)[ended]).tolist()
     total = np.sort(np.maximum(end - trace.submit_s - trace.duration_s, 0.0)[ended]).tolist()
     useful_gpu_s = float((trace.gpu_share * trace.duration_s)[ended].sum())
-    lost = np.nan_to_num(_column(trace, LOST))
+    lost = np.nan_to_num(trace.amounts(LOST))
     makespan_s = float(end[ended].max()) if ended.any() else None
     capacity_gpu_s = gpus * makespan_s if makespan_s and not (trace.mig_profile != "").any() else None
     lost_gpu_s = float(lost.sum()) if LOST in trace.extra else None
@@ -54,6 +57,64 @@ def recorded_result(trace: JobTrace, gpus: int) -> dict[str, Any] | None:
     }
 
 
-def _column(trace: JobTrace, name: str) -> Floats:
-    values = trace.extra.get(name)
-    return np.full(len(trace), np.nan) if values is None else np.array(values, np.float64)
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The starts in a job file, one entry for each of its jobs, in order; NaN where the file has none.
+
+    `groups`: by kind (`user`, `account`, `partition`, `qos`) the name that each job has, "" for none. `gpus_by_model`:
+    of the simulated cluster; `node_gpus`: of its widest node. `eligible`: the file says when jobs became eligible.
+    """
+
+    submit_s: Floats
+    start_s: Floats
+    end_s: Floats
+    duration_s: Floats
+    lost_s: Floats  # of earlier runs of a requeued job
+    gpus: Floats
+    models: Texts
+    groups: Mapping[str, Texts]
+    gpus_by_model: Mapping[str, int]
+    node_gpus: int
+    eligible: bool
+    first_s: float  # the first submit since 1970; NaN without dates
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """The jobs with a recorded start."""
+        return np.isfinite(self.start_s) & (self.start_s >= self.submit_s)
+
+    def held(self) -> npt.NDArray[np.float64]:
+        """When GPUs were held: row, from, to and GPUs. A requeued job held them in each run."""
+        ran = self.known & np.isfinite(self.end_s) & (self.gpus > 0)
+        again = ran & (self.lost_s > 0)
+        last_s = np.where(again, np.maximum(self.end_s - self.duration_s, self.start_s), self.start_s)
+        first = np.flatnonzero(again)
+        rows = np.concatenate((np.flatnonzero(ran), first))
+        froms = np.concatenate((last_s[ran], self.start_s[first]))
+        tos = np.concatenate((self.end_s[ran], np.minimum(self.start_s + self.lost_s, last_s)[first]))
+        return np.stack((rows, froms, tos, self.gpus[rows]), axis=1)
+
+
+def recorded_starts(trace: JobTrace, gpus_by_model: Mapping[str, int], node_gpus: int) -> Recorded | None:
+    """The recorded starts of a trace; None where it has none."""
+    start = trace.amounts("start_s")
+    found = Recorded(
+        submit_s=trace.submit_s,
+        start_s=np.maximum(start, trace.submit_s) if len(trace) else start,  # whole seconds
+        end_s=trace.amounts("end_s"),
+        duration_s=trace.duration_s,
+        lost_s=np.nan_to_num(trace.amounts(LOST)) / np.maximum(trace.gpu_share, 1e-3),
+        gpus=np.where(trace.mig_profile != "", 0.0, trace.gpu_share),
+        models=trace.gpu_type,
+        groups={
+            "user": trace.user,
+            "account": trace.tenant,
+            "partition": trace.words("partition"),
+            "qos": trace.words("qos"),
+        },
+        gpus_by_model=gpus_by_model,
+        node_gpus=node_gpus,
+        eligible=bool(np.isfinite(trace.amounts("eligible_s")).any()),
+        first_s=trace.start_s if trace.start_s is not None else np.nan,
+    )
+    return found if found.known.any() else None

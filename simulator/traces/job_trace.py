@@ -100,6 +100,17 @@ class JobTrace:
         names, codes = np.unique(getattr(self, column).astype(str), return_inverse=True)
         return codes.astype(np.int32), tuple(names.tolist())
 
+    def words(self, column: str) -> Texts:
+        """A column beside those of a job file as text, "" where it is empty or absent."""
+        values = self.extra.get(column, np.full(len(self), "", object))
+        found: Texts = np.array([value if isinstance(value, str) else "" for value in values.tolist()], object)
+        return found
+
+    def amounts(self, column: str) -> Floats:
+        """A column beside those of a job file as numbers, NaN where it is empty or absent."""
+        values = self.extra.get(column)
+        return np.full(len(self), np.nan) if values is None else np.array(values, np.float64)
+
     def take(self, index: npt.NDArray[Any]) -> JobTrace:
         """The jobs at `index` (positions or a mask), times unchanged; the counts of the file are kept."""
         picked = {name: getattr(self, name)[index] for name in BY_NAME}

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ROOT, ROOT_TENANT = "root", "root-account"
+"""Slurm's account of this name, and how it is called: `root` is the queue above all others."""
+
 RECORDED = ("eligible_s", "start_s", "end_s")
 """Recorded times of a job, which count from the first submit as all others do."""
 
@@ -62,7 +65,7 @@ def read_jobs(
     trace = jobs_from_frame(
         frame, path, tenants=tenants, defaults=defaults, capacity=capacity, whole_seconds=whole_seconds
     )
-    notes = (*own.notes, *joined, *models)
+    notes = (*own.notes, *joined, *models, *trace.notes)
     return replace(trace, notes=notes, start_s=trace.start_s if own.dated else None)
 
 
@@ -204,8 +207,11 @@ def _build(
     if nameless.any():
         columns["tenant"] = np.where(nameless, "unknown", columns["tenant"])
         assumed["tenant"] = int(np.count_nonzero(nameless))
+    taken = columns["tenant"] == ROOT  # the queue above all others has this name
+    columns["tenant"] = np.where(taken, ROOT_TENANT, columns["tenant"])
     return JobTrace(
         source=str(path),
+        notes=(f"the tenant {ROOT} is called {ROOT_TENANT} here",) if taken.any() else (),
         **columns,
         assumed=assumed,
         extra={

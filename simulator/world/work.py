@@ -86,6 +86,8 @@ class Jobs:
     name: list[str] = field(default_factory=list)
     user: list[str] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
+    partition: list[str] = field(default_factory=list)  # of an accounting of Slurm; "" where unknown, as qos
+    qos: list[str] = field(default_factory=list)
     tenant: list[int] = field(default_factory=list)
     shape: list[int] = field(default_factory=list)
     gpus: list[int] = field(default_factory=list)
@@ -151,6 +153,8 @@ class Jobs:
         self.name.append("")
         self.user.append("")
         self.kind.append(kind)
+        self.partition.append("")
+        self.qos.append("")
         self.tenant.append(self.tenant_code(tenant))
         self.shape.append(self.shape_code(shape))
         self.gpus.append(shape.gpus)
@@ -194,6 +198,7 @@ def jobs_from_trace(trace: JobTrace, inventory: Inventory, *, jitter_ratio: floa
     jobs.id, jobs.name, jobs.user, jobs.kind = (
         column.tolist() for column in (trace.job_id, trace.name, trace.user, trace.kind)
     )
+    jobs.partition, jobs.qos = (trace.words(name).tolist() for name in ("partition", "qos"))
     codes, names = trace.codes("tenant")
     jobs.tenant = codes.tolist()
     for name in names:

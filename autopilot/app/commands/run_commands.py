@@ -283,6 +283,7 @@ def print_outcome(outcome: SimulationOutcome) -> None:
         names, results = [*names, "as recorded"], [*results, dict(world.recorded)]
     rows = [[heading, *(_cell(result, key, kind) for result in results)] for heading, key, kind in FIGURES]
     print_rows(["", *names], [row for row in rows if set(row[1:]) != {"-"}], figures=True)
+    print_reproduction(outcome.reproduction())
     for policy in outcome.policies:
         if policy.name not in BASELINE_NAMES and (worse := fared_words(policy.result)):
             out.print(f"{policy.name}: {worse}")
@@ -309,6 +310,21 @@ def print_outcome(outcome: SimulationOutcome) -> None:
     print_world(world)
     if world.physics == "ideal" and any(_disrupted(policy.result) for policy in outcome.policies):
         out.print(IDEAL)
+
+
+def print_reproduction(found: dict[str, Any] | None) -> None:
+    """Print how far the baselines reproduce the recorded starts; the page has the days and all causes."""
+    from autopilot.report.reproduced import TITLE, busy_words, sentence, tables
+
+    if found is None:
+        return
+    out.print(f"\n{TITLE}")
+    for table in tables(found):
+        if not table.title.endswith(("by day", "causes")):
+            print_rows(table.headings, table.rows, figures=True)
+    if words := busy_words(found["policies"][found["closest"]]):
+        out.print(words)
+    out.print(f"{sentence(found['words'])}\n")
 
 
 def advice_words(advice: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from simulator.baselines import BASELINES
 from simulator.baselines.kueue import Kueue
 from simulator.baselines.slurm.files import read_site
 from simulator.baselines.slurm.policy import Slurm
+from simulator.baselines.slurm.site import Site
 from simulator.baselines.static import Static
 from simulator.plugins.registry import made, registered_names
 from simulator.running.engine import Scheduler
@@ -72,6 +73,6 @@ def scheduler_of(name: str, world: World, cluster: Cluster) -> Scheduler:
     hold_limits(cluster, world.spec.queues)
     if name == "static":
         return Static(world.guaranteed_nodes)
-    if name == "slurm" and world.slurm is not None:
-        return Slurm(partial(read_site, world.slurm))
+    if name == "slurm":
+        return Slurm(Site if world.slurm is None else partial(read_site, world.slurm), world.start_s)
     return BASELINES[name]() if name in BASELINES else made(name)

@@ -54,6 +54,7 @@ def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> 
         digest=input_digest(outcome.options),
         notes=tuple(notes),
         policies=tuple(policy.run for policy in outcome.policies if policy.run is not None),
+        reproduction=outcome.reproduction() or {},
     )
 
 

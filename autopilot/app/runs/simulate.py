@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
 from autopilot.app.runs.advised import DEFAULT_ADVICE, Advice, advise, check_advisors
@@ -29,6 +31,7 @@ from simulator.baselines.textbook import fifo_skip
 from simulator.checkers import CHECKERS, PHYSICAL, Rules
 from simulator.inference.services import ServiceFleet
 from simulator.outcome.fared import compare, reference_name
+from simulator.outcome.reproduced import reproduced, reproduction
 from simulator.outcome.results import Measured, Setting, document, job_rows, policy_result
 from simulator.plugins.plugged import Plugged
 from simulator.running.engine import Scheduler
@@ -54,6 +57,7 @@ class PolicyOutcome:
     simulated: Simulated
     run: PolicyRun | None = None
     journal: Path | None = None
+    reproduced: Mapping[str, Any] = field(default_factory=dict)  # a baseline beside recorded starts
     passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
 
 
@@ -72,7 +76,15 @@ class SimulationOutcome:
     def document(self) -> dict[str, Any]:
         """The JSON that `--json` writes."""
         result = document(self.setting, {outcome.name: outcome.result for outcome in self.policies})
-        return result | ({"as_recorded": dict(self.world.recorded)} if self.world.recorded else {})
+        result |= {"as_recorded": dict(self.world.recorded)} if self.world.recorded else {}
+        return result | ({"reproduction": found} if (found := self.reproduction()) is not None else {})
+
+    def reproduction(self) -> dict[str, Any] | None:
+        """How far the baselines reproduce the starts in the job file; None where it has none, or no baseline ran."""
+        if self.world.starts is None or not any(outcome.reproduced for outcome in self.policies):
+            return None
+        found = {outcome.name: outcome.reproduced for outcome in self.policies if outcome.reproduced}
+        return reproduction(found, self.world.starts)
 
     def job_frames(self) -> list[Any]:
         """A table of jobs per policy, for `--jobs-out`."""
@@ -224,13 +236,22 @@ def _run(
     if stays is not None and telemetry != "off" and options.jobs is None:  # that of a job file is drawn, not known
         stays.know(*behaviours_of(world.seed, jobs), owners.absences)
     measured = _measured(simulated, stays, owners, recorder, services, alone, world.spec.queues)
-    result = policy_result(simulated, measured, world.unusable_by_reason)
-    result |= _more(advice, simulation.engine.scheduler)
+    result = policy_result(simulated, measured, world.unusable_by_reason) | _more(advice, simulation.engine.scheduler)
     passed_over = running[0].passed_over if running else ()
     outcome = PolicyOutcome(name, result, simulated, journal=journal, passed_over=passed_over)
+    outcome.reproduced = _reproduced(world, simulated, stays) if policy is None else {}
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services)
     return outcome
+
+
+def _reproduced(world: World, simulated: Simulated, stays: StayRecorder | None) -> dict[str, Any]:
+    """The starts of a run beside those in the job file."""
+    if world.starts is None or simulated.run.interrupted:
+        return {}
+    start_s = np.array(simulated.cluster.first_start_s[: len(world.starts.submit_s)], float)
+    held = [(from_s, to_s, gpus) for _, from_s, to_s, _, gpus in stays.stays] if stays is not None else None
+    return reproduced(world.starts, start_s, held)
 
 
 def _more(advice: Advice | None, scheduler: Scheduler) -> dict[str, Any]:
@@ -347,8 +368,6 @@ def _pictures(
     outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder, recorder: DecisionRecorder | None, services: Any
 ) -> PolicyRun:
     """The run in the form that the report needs."""
-    import numpy as np
-
     simulated = outcome.simulated
     cluster, end_s = simulated.cluster, simulated.run.end_s
     rows = [job for job, state in enumerate(cluster.state) if state >= 0 and cluster.jobs.service[job] < 0]

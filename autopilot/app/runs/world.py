@@ -19,7 +19,7 @@ from autopilot.core.model.records import Inventory
 from autopilot.core.model.units import parse_cluster_shape
 from simulator.inference.deployments import Services, requests_for
 from simulator.inference.services import ServiceFleet
-from simulator.outcome.recorded import recorded_result
+from simulator.outcome.recorded import Recorded, recorded_result, recorded_starts
 from simulator.running.faults import FaultOptions
 from simulator.scenarios import Scenario, load_scenario
 from simulator.specs.clusterfile import ClusterSpec, parse_cluster
@@ -67,6 +67,7 @@ class World:
     start_s: float | None = None  # seconds since 1970 at which the run starts; None: the input has no dates
     slurm: Path | None = None  # folder with the files of a site of Slurm
     recorded: Mapping[str, Any] | None = None  # figures of the starts that the job file has
+    starts: Recorded | None = None  # these starts
     _jobs: Jobs = field(default_factory=Jobs)
 
     def jobs(self) -> Jobs:
@@ -159,8 +160,13 @@ def build_world(options: SimulateOptions) -> World:
         start_s=trace.start_s if trace is not None else None,
         slurm=options.slurm,
         recorded=recorded_result(trace, spec.gpus) if trace is not None and options.jobs is not None else None,
+        starts=_starts(trace, spec) if trace is not None and options.jobs is not None else None,
         _jobs=jobs,
     )
+
+
+def _starts(trace: JobTrace, spec: ClusterSpec) -> Recorded | None:
+    return recorded_starts(trace, spec.gpus_by_model, max(pool.gpus_per_node for pool in spec.pools))
 
 
 def _check_replica_ids(jobs: Jobs, services: Services) -> None:

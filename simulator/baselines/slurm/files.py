@@ -28,7 +28,7 @@ def _text(folder: Path, names: tuple[str, ...]) -> str:
 
 
 def read_site(folder: Path, nodes: tuple[Node, ...]) -> Site:
-    """The site for these nodes. A partition that names none of them has them all.
+    """The site for these nodes. A partition that names none of them has them all; switches that name none are left out.
 
     Raises `InputError` where the folder has no settings, and for what cannot be read in it.
     """
@@ -43,4 +43,5 @@ def read_site(folder: Path, nodes: tuple[Node, ...]) -> Site:
     switches = _text(folder, ("topology.conf",))
     tree = topology.parse(switches, [node.name for node in nodes], str(folder)) if switches else None
     settings = replace(site.config, partitions=partitions)
-    return Site(nodes, settings, site.accounts, tree if settings.topology else None)
+    known = settings.topology and tree is not None and any(tree.leaves)
+    return Site(nodes, settings, site.accounts, tree if known else None)

@@ -1,8 +1,8 @@
 """Slurm's scheduler in charge of a simulated cluster.
 
-Each member of a gang gets a node of its own, as with `sbatch --nodes`. A job's account is its tenant; where its kind
-names a partition or a QOS of the site, that is its partition or QOS. Shares of a GPU and MIG instances are started by
-first fit, outside the plans.
+Each member of a gang gets a node of its own, as with `sbatch --nodes`. A job's account is its tenant. Its partition and
+QOS are those of the accounting, else its kind where that names one of the site. Shares of a GPU and MIG instances are
+started by first fit, outside the plans.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ class Slurm:
 
     name = "slurm"
 
-    def __init__(self, make_site: Callable[[tuple[Node, ...]], Site] = Site) -> None:
-        """`make_site` gets the nodes of the cluster and returns the site."""
-        self._make_site = make_site
+    def __init__(self, make_site: Callable[[tuple[Node, ...]], Site] = Site, start_s: float | None = None) -> None:
+        """`make_site` gets the nodes of the cluster and returns the site. `start_s`: seconds since 1970 of time 0."""
+        self._make_site, self._start_s = make_site, start_s
 
     def attach(self, cluster: Cluster) -> None:
         """Take charge of `cluster`."""
         self._cluster = cluster
         self._limit_s = limits_s(cluster)
         site = self._make_site(nodes_of(cluster.hardware))
+        if self._start_s is not None:
+            site.clock_s = floor(self._start_s) % 60
         self.ctl, self._loops = Slurmctld(site), Loops(site.config)
         self._special: dict[int, None] = {}  # waiting shares and MIG work
         ticks = site.config.multifactor and any((*site.config.weights.values(), *site.config.tres_weights.values()))
@@ -92,7 +94,9 @@ class Slurm:
         eligible = hardware.eligible(shape)
         count = ceil(shape.gpus / shape.per_member) if shape.per_member else 1
         each = ceil(count / max(eligible.bit_count(), 1))
-        tenant, kind = jobs.tenants[jobs.tenant[job]], jobs.kind[job]
+        tenant = jobs.tenants[jobs.tenant[job]]
+        partitions, qos = site.config.partitions, (jobs.qos[job], jobs.kind[job])
+        named = (*jobs.partition[job].split(","), jobs.kind[job])  # a job may name several
         return Job(
             str(job),
             job,
@@ -100,8 +104,10 @@ class Slurm:
             name=jobs.name[job],
             user=jobs.user[job],
             account=tenant,
-            qos=kind if kind in site.accounts.qos else site.accounts.default_qos(tenant, jobs.user[job]),
-            partition=kind if kind in site.config.partitions else site.config.default_partition,
+            qos=next(
+                (name for name in qos if name in site.accounts.qos), site.accounts.default_qos(tenant, jobs.user[job])
+            ),
+            partition=next((name for name in named if name in partitions), site.config.default_partition),
             nodes=ceil(count / each),
             gpus=shape.per_member * each,
             cpus=ceil(shape.cpu_milli * each / 1000),

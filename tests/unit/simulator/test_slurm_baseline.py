@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from autopilot.core.model.errors import InputError
@@ -14,6 +15,7 @@ from simulator.baselines.slurm.files import read_site
 from simulator.baselines.slurm.hostlist import expand
 from simulator.baselines.slurm.model import Node
 from simulator.baselines.slurm.policy import Slurm
+from simulator.baselines.slurm.site import Site
 from simulator.running.simulation import Simulated, Simulation
 from tests.kits.cluster_kit import inventory, make_jobs
 
@@ -110,3 +112,16 @@ def test_host_lists_are_expanded_and_bad_ones_refused() -> None:
     assert expand("a1,n[08-10,12]") == ["a1", "n08", "n09", "n10", "n12"]
     with pytest.raises(InputError, match="write it as in"):
         expand("n[4-1]")
+
+
+def test_the_partition_of_an_accounting_is_that_of_the_job() -> None:
+    """The later job of the higher tier starts first; a partition that the site lacks is the default."""
+    text = CONF + "PartitionName=low Nodes=ALL PriorityTier=1\n"
+
+    def site(nodes: tuple[Node, ...]) -> Site:
+        return Site(nodes, config.parse(text.replace("n[1-4]", "ALL").replace("multifactor", "basic")))
+
+    jobs = make_jobs([(0.0, 100.0, 8), (1.0, 100.0, 8), (2.0, 100.0, 8), (3.0, 100.0, 8)])
+    jobs.partition, jobs.limit_s = ["low", "low", "main,low", "unknown"], [120.0] * 4
+    starts = Simulation(inventory(1, 8), jobs, lambda _: Slurm(site)).run().cluster.first_start_s
+    assert np.argsort(starts).tolist() == [0, 2, 3, 1]
