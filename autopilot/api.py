@@ -90,7 +90,7 @@ def load(source: str | Path, *, cluster: str | Path | None = None, **settings: A
     """A scenario (by name or file), a job file, or a recorded journal.
 
     A job file needs a `cluster`: a shape (`7x8`) or a cluster file. `settings` are those of the command line:
-    `physics`, `durations`, `telemetry`, `jitter_ratio`, `tenants`, `columns`, `limits`, `seed`.
+    `physics`, `durations`, `telemetry`, `jitter_ratio`, `tenants`, `columns`, `limits`, `seed`, `slurm`.
     """
     given = {"cluster": None if cluster is None else str(cluster), "series": False, **settings}
     path = Path(source)

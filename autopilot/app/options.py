@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,12 @@ def past_end(at_s: float, end_s: float) -> str:
     if at == end:
         at, end = f"{at_s:g} s", f"{end_s:g} s"
     return f"--at: {at} is after the end of the run ({end})"
+
+
+def check_slurm(site: Path | None, policies: Sequence[str]) -> None:
+    """Raise `InputError` for the files of a site that no policy reads."""
+    if site is not None and "slurm" not in policies:
+        raise InputError("--slurm: settings of the baseline slurm, which does not run; add it to --policy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +143,8 @@ class SimulateOptions:
         ):
             if given and self.jobs is None:
                 raise InputError(f"{flag}: applies to a job file; name one with --jobs")
-        if self.slurm is not None and self.policies and "slurm" not in self.policies:
-            raise InputError("--slurm: settings of the baseline slurm, which does not run; add --policy slurm")
+        if self.policies:
+            check_slurm(self.slurm, self.policies)
         if self.rate_scale < 1.0 and self.jobs and self.requests is None and self.scenario is None:
             raise InputError("--rate-scale: thins requests, and there are none; name them with --requests")
 

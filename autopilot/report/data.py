@@ -157,6 +157,8 @@ class ReportData:
     """digest of all input: the same digest and version give the same figures"""
     notes: tuple[str, ...] = ()
     policies: tuple[PolicyRun, ...] = ()
+    recorded: Mapping[str, object] = field(default_factory=dict)
+    """figures of the starts in the job file, as of a policy; empty: it has none"""
     reproduction: Mapping[str, object] = field(default_factory=dict)
     """how far baselines reproduce the starts of the job file, as in the JSON; empty: it has none"""
 

@@ -19,6 +19,8 @@ from autopilot.report.words import (
 )
 
 MOST_TENANTS = 60
+RECORDED = "as recorded"
+"""Column of the starts that the job file has."""
 
 
 # --- key figures ------------------------------------------------------------------------------------
@@ -90,10 +92,11 @@ FIGURES = (
 def key_figures(data: ReportData) -> str:
     """One row per figure, one column per policy; the best of each row is marked, a row of dashes is omitted."""
     runs = ordered(data)
-    head = "<tr><th scope=col>Figure</th>" + "".join(f"<th scope=col>{text(run.name)}</th>" for run in runs)
+    beside = [(run.name, run.result) for run in runs] + ([(RECORDED, data.recorded)] if data.recorded else [])
+    head = "<tr><th scope=col>Figure</th>" + "".join(f"<th scope=col>{text(name)}</th>" for name, _ in beside)
     rows = []
     for figure in FIGURES:
-        values = [figure.value(run.result) for run in runs]
+        values = [figure.value(result) for _, result in beside]
         if all(value is None for value in values):
             continue
         best = _best(figure, runs)

@@ -46,6 +46,8 @@ def recorded_result(trace: JobTrace, gpus: int) -> dict[str, Any] | None:
             "queue_wait_s_p95": quantile(queue, 0.95),
             "queue_wait_s_p99": quantile(queue, 0.99),
             "total_wait_s_mean": mean(total),
+            "total_wait_s_p50": quantile(total, 0.50),
+            "total_wait_s_p90": quantile(total, 0.90),
             "total_wait_s_p99": quantile(total, 0.99),
             "longest_wait_s": max(total, default=None),
         },

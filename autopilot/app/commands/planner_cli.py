@@ -21,6 +21,7 @@ from autopilot.app.commands.run_args import (
     Requests,
     Scenario,
     ShardsPerGpu,
+    SlurmSite,
     TelemetryMode,
     Tenants,
     Timezone,
@@ -117,6 +118,7 @@ def compare(
     jitter: Jitter = 0.0,
     telemetry: TelemetryMode = None,
     rate_scale: RateScale = 1.0,
+    slurm: SlurmSite = None,
     price: Price = None,
     prices: PriceFile = None,
     workers: Workers = None,
@@ -154,6 +156,7 @@ def compare(
         jitter_ratio=jitter,
         telemetry=telemetry,
         rate_scale=rate_scale,
+        slurm=slurm,
         series=False,
     )
     comparison = Comparison(
@@ -192,6 +195,7 @@ def size(
     durations: Durations = None,
     jitter: Jitter = 0.0,
     telemetry: TelemetryMode = None,
+    slurm: SlurmSite = None,
     price: Price = None,
     prices: PriceFile = None,
     workers: Workers = None,
@@ -223,6 +227,7 @@ def size(
         durations=durations,
         jitter_ratio=jitter,
         telemetry=telemetry,
+        slurm=slurm,
         series=False,
     )
     comparison = Comparison(base=base, policies=names_of(policy), seeds=parse_seeds(seeds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -13,13 +13,14 @@ from autopilot.app.commands.run_commands import command_line, err, out, print_ro
 from autopilot.app.compare.cases import UNCHANGED, Case, Checked, Comparison, check
 from autopilot.app.compare.markdown import markdown
 from autopilot.app.compare.running import Kept, Record, run_all
-from autopilot.app.compare.summary import Finding, Group, findings, groups_of, heading, spread_text
+from autopilot.app.compare.summary import Finding, Group, findings, groups_of, heading, spread_text, with_recorded
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted
 from autopilot.files import check_folder, write_bytes
 from autopilot.metering.prices import Prices, flat_prices, load_prices
 from autopilot.report.comparison import Bars, ComparisonPage, Range, Table, write_comparison
 from autopilot.report.words import Statement, refused_words
+from simulator.outcome.reproduced import reproduction
 
 SCHEMA = "gpu-autopilot/comparison/1"
 MOST_REFUSALS = 5
@@ -60,7 +61,7 @@ def run_compare(comparison: Comparison, desk: Desk, json_out: Path | None) -> No
         check_folder(folder, "--report")
     records = run_kept(checked.cases, desk)
     currency = prices.currency if prices is not None else ""
-    groups = groups_of(checked.cases, records, prices)
+    groups = with_recorded(groups_of(checked.cases, records, prices), _recorded(checked))
     found = findings(groups, currency)
     if json_out is not None:
         write_json(json_out, document(checked.cases, records, groups, currency))
@@ -69,7 +70,8 @@ def run_compare(comparison: Comparison, desk: Desk, json_out: Path | None) -> No
     facts = _facts(comparison, checked)
     out.print(" · ".join(facts))
     _print(groups, found, currency)
-    for line in _notes(comparison, checked, records):
+    believed = _reproduced(checked, records)
+    for line in (*believed, *_notes(comparison, checked, records)):
         out.print(line)
     title = f"Comparison on {next(iter(checked.worlds.values())).title}"
     write_bytes(markdown(title, facts, groups, found, currency).encode(), folder / "summary.md")
@@ -80,7 +82,7 @@ def run_compare(comparison: Comparison, desk: Desk, json_out: Path | None) -> No
         findings=tuple(Statement(each.words, each.better) for each in found),
         tables=tuple(_table(group, currency) for group in groups),
         bars=tuple(_bars(groups, *each) for each in PLOTTED),
-        notes=tuple(_notes(comparison, checked, records)),
+        notes=(*believed, *_notes(comparison, checked, records)),
         command=command_line(),
     )
     out.print(f"report: {write_comparison(page, folder)}")
@@ -152,6 +154,28 @@ def _facts(comparison: Comparison, checked: Checked) -> list[str]:
         f"{counted(len(seeds), 'seed')}: {named}",
         f"{counted(len(checked.cases), 'run')}",
     ]
+
+
+def _recorded(checked: Checked) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """What the job file says of its own starts, beside each unchanged cluster."""
+    return {
+        place: world.recorded
+        for place, world in checked.worlds.items()
+        if place[1] == UNCHANGED and world.recorded is not None
+    }
+
+
+def _reproduced(checked: Checked, records: Sequence[Record]) -> list[str]:
+    """How far the baselines reproduce the recorded starts on each unchanged cluster, by its first seed."""
+    found = []
+    for place, world in checked.worlds.items():
+        blocks: dict[str, Any] = {}
+        for case, record in zip(checked.cases, records, strict=True):
+            if (case.cluster, case.change) == place and place[1] == UNCHANGED and record["reproduced"]:
+                blocks.setdefault(case.policy, record["reproduced"])
+        if blocks and world.starts is not None:
+            found.append(f"{place[0]}: {reproduction(blocks, world.starts)['words']}")
+    return found
 
 
 def _notes(comparison: Comparison, checked: Checked, records: Sequence[Record]) -> list[str]:

@@ -13,7 +13,7 @@ from importlib.metadata import version as version_of
 from itertools import product
 from pathlib import Path
 
-from autopilot.app.options import SimulateOptions
+from autopilot.app.options import SimulateOptions, check_slurm
 from autopilot.app.runs.named import check_policies
 from autopilot.app.runs.pages import input_digest
 from autopilot.app.runs.world import World, build_world
@@ -94,9 +94,11 @@ def check(comparison: Comparison) -> Checked:
         names = comparison.policies or world.policies
         where = "--policy" if comparison.policies else f"scenario {world.title}: policies"
         found = check_policies(names, where, world.names)
+        check_slurm(base.slurm, names)
         shown = shown or tuple(found)
         for seed, (label, name) in product(comparison.seeds, zip(found, dict.fromkeys(names), strict=True)):
-            one = replace(options, policies=(name,), seed=seed)
+            site = options.slurm if name == "slurm" else None
+            one = replace(options, policies=(name,), seed=seed, slurm=site)
             cases.append(Case(cluster=place[0], change=place[1], policy=label, seed=seed, options=one))
     return Checked(tuple(cases), shown, worlds)
 

@@ -24,7 +24,9 @@ SCHEMA = "gpu-autopilot/comparison-run/1"
 CONNECTS_WITHIN_S = 10.0
 
 Record = dict[str, Any]
-"""What is kept of one run: `pools` of its cluster, its block of the simulation's document, and the time it took."""
+"""What is kept of one run: `pools` of its cluster, its block of the simulation's document, how far it reproduces the
+starts in the job file, and the time it took.
+"""
 Done = Callable[[int, int, str], None]
 """Called with (runs done, runs in total, the one that ended)."""
 
@@ -171,5 +173,6 @@ def record_of(outcome: SimulationOutcome) -> Record:
             {"name": pool.name, "gpu_model": pool.gpu_model, "gpus": pool.gpus} for pool in outcome.world.spec.pools
         ],
         "result": {name: value for name, value in result.items() if name != "wall_s"},
+        "reproduced": outcome.policies[0].reproduced,
         "wall_s": result["wall_s"],
     }

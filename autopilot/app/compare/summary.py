@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from autopilot.app.compare.cases import UNCHANGED, Case
@@ -14,6 +14,8 @@ from autopilot.metering.prices import Prices
 from autopilot.report.words import TO_LAST_ARRIVAL, count, pick
 
 MONEY = "money"
+RECORDED = "as recorded"
+"""Column of the starts that the job file has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,24 @@ def groups_of(cases: Sequence[Case], records: Sequence[Record], prices: Prices |
     )
 
 
+def with_recorded(
+    groups: Sequence[Group], recorded: Mapping[tuple[str, str], Mapping[str, object]]
+) -> tuple[Group, ...]:
+    """The groups, those of `recorded` (by cluster and change) with what the job file says of its own starts as the last
+    column.
+    """
+
+    def beside(group: Group) -> Group:
+        result = recorded.get((group.cluster, group.change))
+        if result is None or not group.rows:
+            return group
+        seeds = len(group.rows[0][1][0].by_seed)
+        rows = tuple((figure, (*row, Spread((pick(result, *figure.path),) * seeds))) for figure, row in group.rows)
+        return replace(group, policies=(*group.policies, RECORDED), rows=rows)
+
+    return tuple(beside(group) for group in groups)
+
+
 def _rows(by_policy: Mapping[str, Sequence[Mapping[str, object]]]) -> Iterator[tuple[Figure, tuple[Spread, ...]]]:
     for figure in (*FIGURES, *_of_tenants(by_policy)):
         yield (
@@ -196,7 +216,7 @@ def findings(groups: Sequence[Group], currency: str = "") -> tuple[Finding, ...]
     """What differs: each policy from the first one on the same cluster, then each change from none."""
     found: list[Finding] = []
     for group in groups:
-        for policy in group.policies[1:]:
+        for policy in (name for name in group.policies[1:] if name != RECORDED):
             words = f"{group.title}: {policy} instead of {group.policies[0]}"
             found += _differences(words, (group, policy), (group, group.policies[0]), currency)
     for group in groups:

@@ -15,6 +15,7 @@ from autopilot.core.model.units import counted, format_duration
 from autopilot.report.data import NO_HEAT, NO_SERIES, PolicyRun, ReportData
 from autopilot.report.words import headline as headline_of
 from autopilot.report.words import refused_words
+from simulator.baselines.slurm.files import site_bytes
 
 
 def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> ReportData:
@@ -54,6 +55,7 @@ def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> 
         digest=input_digest(outcome.options),
         notes=tuple(notes),
         policies=tuple(policy.run for policy in outcome.policies if policy.run is not None),
+        recorded=dict(world.recorded or {}),
         reproduction=outcome.reproduction() or {},
     )
 
@@ -63,6 +65,8 @@ def input_digest(options: SimulateOptions) -> str:
     file.
     """
     contents = {str(path): path.read_bytes() for _, path in options.files()}
+    if options.slurm is not None:
+        contents[str(options.slurm)] = site_bytes(options.slurm)
     shipped = {*options.policies, options.scenario or "quickstart"}
     for package in ("autopilot.policies", "simulator.scenarios"):
         for file in resources.files(package).iterdir():

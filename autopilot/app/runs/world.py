@@ -17,6 +17,7 @@ from autopilot.core.model.errors import InputError, nearest, unknown_name
 from autopilot.core.model.policy_names import ClusterNames
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.units import parse_cluster_shape
+from simulator.baselines.slurm.files import read_site
 from simulator.inference.deployments import Services, requests_for
 from simulator.inference.services import ServiceFleet
 from simulator.outcome.recorded import Recorded, recorded_result, recorded_starts
@@ -117,6 +118,8 @@ def build_world(options: SimulateOptions) -> World:
     seed = options.seed if options.seed is not None else (scenario.seed if scenario else 0)
     spec = changed(parse_cluster(options.cluster) if options.cluster else _cluster_of(scenario), options.changes)
     inventory = build_inventory(spec)
+    if options.slurm is not None:
+        read_site(options.slurm, ())  # before a long run
     trace = _trace(options, scenario, spec, seed)
     jobs = (
         jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed) if trace is not None else Jobs()

@@ -16,6 +16,9 @@ ACCOUNTS = ("accounts.txt",)
 """What `sacctmgr -P show assoc; sacctmgr -P show qos` printed, or commands for sacctmgr."""
 
 
+SWITCHES = ("topology.conf",)
+
+
 def _text(folder: Path, names: tuple[str, ...]) -> str:
     """The first of these files; "" without one. Raises `InputError` where it cannot be read."""
     path = next((folder / name for name in names if (folder / name).exists()), None)
@@ -25,6 +28,12 @@ def _text(folder: Path, names: tuple[str, ...]) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+
+
+def site_bytes(folder: Path) -> bytes:
+    """What the files of a site hold, to tell two sites apart."""
+    names = (*SETTINGS, *ACCOUNTS, *SWITCHES)
+    return b"\0".join(name.encode() + (folder / name).read_bytes() for name in names if (folder / name).is_file())
 
 
 def read_site(folder: Path, nodes: tuple[Node, ...]) -> Site:
@@ -40,7 +49,7 @@ def read_site(folder: Path, nodes: tuple[Node, ...]) -> Site:
         name: each if site.partition_nodes(name) or not each.up else replace(each, nodes="ALL")
         for name, each in site.config.partitions.items()
     }
-    switches = _text(folder, ("topology.conf",))
+    switches = _text(folder, SWITCHES)
     tree = topology.parse(switches, [node.name for node in nodes], str(folder)) if switches else None
     settings = replace(site.config, partitions=partitions)
     known = settings.topology and tree is not None and any(tree.leaves)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from autopilot.app.commands.planner_commands import Desk, run_compare
 from autopilot.app.commands.run_commands import print_reproduction
+from autopilot.app.compare.cases import Comparison, check, digest_of
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import SimulationOutcome, simulate
+from autopilot.core.model.errors import InputError
 from autopilot.report.reproduced import section_body
 from tests.kits.slurm_site import write_site
 
@@ -131,3 +135,28 @@ def test_a_recorded_site_is_reproduced_by_its_own_scheduler(tmp_path: Path, caps
     for text in (capsys.readouterr().out, section_body(found)):
         assert "Closest to the recorded starts is slurm" in text
         assert "so a what-if can be believed where" in text
+
+
+def test_a_comparison_reads_the_site_and_shows_what_was_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A changed file of the site is another run of `slurm` and the same of others; a folder that is none is refused."""
+    site = write_site(SCHEDULING / "backfill-accurate", tmp_path)
+    base = SimulateOptions(jobs=site.dump, cluster=str(site.cluster), slurm=site.slurm, telemetry="off")
+    comparison = Comparison(base=base, policies=("slurm", "easy"), changes=(("nodes=+1",),))
+    before = [digest_of(case.options) for case in check(comparison).cases]
+    conf = site.slurm / "slurm.conf"
+    conf.write_text(conf.read_text(encoding="utf-8") + "PriorityWeightAge=7\n", encoding="utf-8")
+    after = [digest_of(case.options) for case in check(comparison).cases]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False, True, False, True]
+    run_compare(comparison, Desk(workers=1, results=tmp_path / "runs", report=tmp_path / "page"), None)
+    said, page = capsys.readouterr().out, (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert said.count("as recorded") == 1
+    for text in (said, page):
+        assert "closest to the recorded starts is slurm" in text
+    assert "<th scope=col>as recorded</th>" in page
+    with pytest.raises(InputError, match="add it to --policy"):
+        check(replace(comparison, policies=("easy",)))
+    conf.unlink()
+    with pytest.raises(InputError, match="write the output of scontrol"):
+        check(comparison)
