@@ -21,6 +21,7 @@ BENCHMARKS = {
     "tick": "CPU of one tick at 100,000 GPUs",
     "tick_cut": "CPU of one tick of 50,000 GPUs with a fifth of them cut and every action on",
     "showback": "a month of metering of 10,000 GPUs: showback, FOCUS, spending; and CPU of the meter",
+    "opencost": "OpenCost's allocation model beside metering, on a playground (minutes)",
     "metrics": "the controller's own metrics at 4,000 GPUs: series, and the time of a scrape",
     "alerts": "a thousand alerts in a minute on a running service: lost, doubled, time until the page has them",
     "checkpoint_step": "what the checkpoint helper costs a training step, beside API servers that do not help",

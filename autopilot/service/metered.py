@@ -66,6 +66,7 @@ class ServiceMeter:
         self.reports: tuple[ReportsFlops, ...] = ()
         self.labelled: tuple[KnowsLabels, ...] = ()
         self.labels: Sequence[str] = ()  # keys of the labels that are metered
+        self._known: dict[str, str] = {}  # labels at the last tick, by uid: some of that work has ended since
 
     def join(self, sources: Sequence[object], labels: Sequence[str]) -> None:
         """Read energy, operations and the labels named `labels` from sources that have them."""
@@ -80,7 +81,8 @@ class ServiceMeter:
             counted_w = each.counted_w(observation.now_s) | counted_w
         flops = {uid: rate for each in self.reports for uid, rate in each.reported_flops(observation.now_s).items()}
         labels = {uid: text for each in self.labelled for uid, text in each.owner_labels(self.labels).items()}
-        self._meter.take(observation, sent, Extra(counted_w, flops, labels))
+        self._meter.take(observation, sent, Extra(counted_w, flops, self._known | labels))
+        self._known = labels
 
     @property
     def end(self) -> int | None:

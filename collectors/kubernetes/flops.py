@@ -38,13 +38,17 @@ def _rate(facts: PodFacts, now_s: float) -> float | None:
 
 
 def owner_labels(gangs: Iterable[Gang], keys: Sequence[str]) -> dict[str, str]:
-    """A JSON object of the labels named `keys` by uid of each gang on GPUs that has one: those of its first pod."""
+    """A JSON object of the labels named `keys` by uid of each gang that has one: those of its first pod.
+
+    Pods that hold GPUs come first; work that started and ended since the last look has others alone.
+    """
     found = {}
     for gang in gangs if keys else ():
         pods = sorted(
-            (each.pod.metadata.name, each.pod.metadata.labels or {}) for each in gang.pods.values() if each.holds
+            ((not each.holds, each.pod.metadata.name, each.pod.metadata.labels or {}) for each in gang.pods.values()),
+            key=lambda each: each[:2],
         )
-        mine = {key: pods[0][1][key] for key in keys if pods and pods[0][1].get(key)}
+        mine = {key: pods[0][2][key] for key in keys if pods and pods[0][2].get(key)}
         if mine:
             found[uid_of(gang)] = json.dumps(mine, sort_keys=True)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.app.when import When, parse_moment_s
-from autopilot.core.model.errors import InputError, nearest
+from autopilot.core.model.errors import InputError, nearest, shown
 from autopilot.core.model.units import format_duration, format_ratio
 from autopilot.metering.amounts import TICKS_PER_S, to_ticks
 from autopilot.metering.calendar import Calendar, zone_of
@@ -20,7 +21,7 @@ from autopilot.metering.focus import OLDER, VERSION, as_1_0, focus_rows
 from autopilot.metering.focus_rules import check_focus
 from autopilot.metering.prices import Prices, load_prices
 from autopilot.metering.segments import Store, open_store
-from autopilot.metering.showback import Asked, Bill, Showback, check_by, showback
+from autopilot.metering.showback import LABEL, Asked, Bill, Showback, check_by, showback
 from autopilot.metering.spend import LEAST_WEEKS, MonthForecast, month_forecasts
 from simulator.traces.table_files import read_table, without_formulas, write_table
 
@@ -100,6 +101,7 @@ def run_showback(folder: Path, words: Words) -> None:
         return
     asked = Asked(store, prices, calendar, *_moments(store, calendar, words))
     answer = showback(asked, words.by or "tenant")
+    _check_label(answer)
     if words.shown == "focus":
         _write_focus(asked, words)
     elif words.shown in ("csv", "parquet"):
@@ -113,6 +115,17 @@ def run_showback(folder: Path, words: Words) -> None:
             "capacity x time; a segment was changed or removed, or metering has a defect\n"
         )
         sys.exit(1)
+
+
+def _check_label(answer: Showback) -> None:
+    """Say so where no work has the label that is asked for."""
+    if not answer.by.startswith(LABEL) or any(not bill.name.startswith("(") for bill in answer.bills):
+        return
+    key = answer.by.removeprefix(LABEL)
+    known = sorted({name for text in answer.charges["labels"].unique() if text for name in json.loads(text)})
+    words = f"this period has {', '.join(known)}{nearest(key, known) and '; ' + nearest(key, known)}"
+    words = words if known else "none was metered; the setting metering.labels names those to meter from then on"
+    sys.stderr.write(f"autopilot: --by: no work of this period has the label {shown(key)}; {words}\n")
 
 
 def _write_focus(asked: Asked, words: Words) -> None:
