@@ -87,13 +87,14 @@ class Recorded:
 
     def held(self) -> npt.NDArray[np.float64]:
         """When GPUs were held: row, from, to and GPUs. A requeued job held them in each run."""
-        ran = self.known & np.isfinite(self.end_s) & (self.gpus > 0)
+        end_s = np.where(np.isnan(self.end_s), self.start_s + self.duration_s, self.end_s)  # running: as assumed
+        ran = self.known & np.isfinite(end_s) & (self.gpus > 0)
         again = ran & (self.lost_s > 0)
-        last_s = np.where(again, np.maximum(self.end_s - self.duration_s, self.start_s), self.start_s)
+        last_s = np.where(again, np.maximum(end_s - self.duration_s, self.start_s), self.start_s)
         first = np.flatnonzero(again)
         rows = np.concatenate((np.flatnonzero(ran), first))
         froms = np.concatenate((last_s[ran], self.start_s[first]))
-        tos = np.concatenate((self.end_s[ran], np.minimum(self.start_s + self.lost_s, last_s)[first]))
+        tos = np.concatenate((end_s[ran], np.minimum(self.start_s + self.lost_s, last_s)[first]))
         return np.stack((rows, froms, tos, self.gpus[rows]), axis=1)
 
 

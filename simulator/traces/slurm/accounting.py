@@ -28,6 +28,7 @@ from simulator.traces.slurm.columns import (
 )
 from simulator.traces.slurm.documents import read_document
 from simulator.traces.slurm.fields import OURS, TEXTS, is_accounting
+from simulator.traces.slurm.open_jobs import GOES, WAITS
 from simulator.traces.slurm.text import first_line, opened, read_rows, read_text, split_header
 from simulator.traces.slurm.tres import Gpus, gpus_of
 
@@ -57,8 +58,6 @@ STATES = {
     "to": "timeout",
 }
 LIST_NAMES = {"alloctres": "AllocTRES", "allocgres": "AllocGRES", "reqtres": "ReqTRES", "reqgres": "ReqGRES"}
-WAITS = ("pending", "requeue_hold", "special_exit")
-GOES = ("running", "suspended", "configuring", "completing", "stopped", "signaling", "stage_out")
 
 
 def looks_like_accounting(path: Path) -> bool:
@@ -174,7 +173,7 @@ def _durations(found: Accounting, timezone: str, *, local: bool) -> None:
     going = int(frame["open"].sum()) - waiting
     if waiting or going:
         found.notes.append(
-            f"{counted(waiting + going, 'job has|jobs have')} not ended: their run times are unknown "
+            f"{counted(waiting + going, 'job has|jobs have')} not ended "
             f"({waiting} waiting, {going} running at the time of the dump)"
         )
 

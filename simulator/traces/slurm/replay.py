@@ -15,6 +15,7 @@ import numpy as np
 
 from autopilot.core.model.units import counted
 from simulator.traces.gpu_models import KNOWN_GPU_MODELS, models_like
+from simulator.traces.slurm.open_jobs import let_open_jobs_run
 from simulator.traces.table_files import number_array
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ def jobs_of_rows(frame: pd.DataFrame, path: Path) -> tuple[pd.DataFrame, list[st
     """The jobs, which arrive when they became eligible, and notes."""
     notes: list[str] = []
     frame = frame.copy()
-    for name in (each for each in ("eligible_s", "start_s", "end_s", "run", *_SUMMED) if each in frame):
+    for name in (each for each in ("eligible_s", *_LAST, "limit_s", "run", *_SUMMED) if each in frame):
         frame[name] = number_array(frame, name, path)
+    let_open_jobs_run(frame, notes)
     if "run_of" in frame and "run" in frame:
         frame = _last_runs(frame, notes)
     if "gang" in frame:

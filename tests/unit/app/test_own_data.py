@@ -62,15 +62,15 @@ SACCT = """JobID|User|Account|JobName|Submit|Start|End|Elapsed|Timelimit|State|A
 def test_the_accounting_of_slurm_is_read_as_it_is(tmp_path: Path) -> None:
     """Steps, states, TRES, clocks and limits; what cannot be replayed is counted by its reason."""
     jobs = jobs_of(tmp_path, SACCT)
-    assert jobs.job_id.tolist() == ["101", "102"]
-    assert jobs.tenant.tolist() == ["lab", "lab"]
-    assert jobs.submit_s.tolist() == [0, 1800]
-    assert jobs.duration_s.tolist() == [90_000, 90]
-    assert jobs.gpus.tolist() == [4, 3]
-    assert jobs.status.tolist() == ["completed", "cancelled"]
+    assert jobs.job_id.tolist() == ["101", "102", "104"]
+    assert jobs.tenant.tolist() == ["lab", "lab", "ops"]
+    assert jobs.submit_s.tolist() == [0, 1800, 3600]
+    assert jobs.duration_s.tolist() == [90_000, 90, 86_700]  # the last one runs still, beyond its limit
+    assert jobs.gpus.tolist() == [4, 3, 1]
+    assert jobs.status.tolist() == ["completed", "cancelled", "running"]
     assert jobs.limit_s.tolist()[0] == 172_800
     assert np.isnan(jobs.limit_s[1])
-    assert dict(jobs.unusable_by_reason) == {"duration_s is not known": 2, "no GPU requested": 1}
+    assert dict(jobs.unusable_by_reason) == {"gpus is not known": 1, "no GPU requested": 1}
     said = "; ".join(jobs.notes)
     for words in (
         "GPUs are those of AllocTRES",

@@ -204,6 +204,47 @@ def test_recorded_starts_stand_beside_the_policies_and_activity_is_not_invented(
     assert done.world.start_s == 1_790_000_000
 
 
+def test_open_jobs_run_on_and_are_asked_for(tmp_path: Path) -> None:
+    """A running job lasts as ended ones like it that ran longer, at most its limit; a waiting one as those; a held one
+    asks for nothing. What was assumed is said.
+    """
+    path = tmp_path / "sacct.txt"
+    lines = ["JobID|User|Account|State|Submit|Eligible|Start|End|ElapsedRaw|TimelimitRaw|AllocTRES|ReqTRES"]
+
+    def add(job: int, state: str, eligible: object, start: object, end: object, limit_min: object, user: str) -> None:
+        ran = end - start if isinstance(start, int) and isinstance(end, int) else 0
+        times = "|".join(
+            f"{1_790_000_000 + each}" if isinstance(each, int) else str(each) for each in (eligible, start, end)
+        )
+        tres = "gres/gpu=8" if isinstance(start, int) else ""
+        lines.append(f"{job}|{user}|lab|{state}|1790000000|{times}|{ran}|{limit_min}|{tres}|gres/gpu=8")
+
+    for job, ran in enumerate((100, 1000, 2000, 3000)):
+        add(job, "COMPLETED", 0, 10, 10 + ran, 100, "ann")
+    add(4, "RUNNING", 0, 2500, "Unknown", 100, "ann")  # for 510 s at 3010: 1000, 2000 and 3000 ran longer
+    add(5, "RUNNING", 0, 2500, "Unknown", 20, "ann")  # its limit comes first
+    add(6, "PENDING", 2600, "Unknown", "Unknown", 100, "ann")  # 100 to 3000
+    add(7, "RUNNING", 0, 10, "Unknown", 90, "bob")  # for 3000 s: nobody ran longer
+    add(8, "RUNNING", 0, 10, "Unknown", "", "bob")  # nor has it a limit
+    add(9, "PENDING", "Unknown", "Unknown", "Unknown", 100, "ann")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    jobs = read_jobs(path)
+    lasts = dict(zip(jobs.job_id.tolist(), jobs.duration_s.tolist(), strict=True))
+    assert [lasts.get(str(job)) for job in range(4, 10)] == [2000, 1200, 1500, 5400, 6000, None]
+    said = "; ".join(jobs.notes)
+    for words in (
+        "4 jobs run and 1 waits",
+        "at most its limit (3)",
+        "its limit (1)",
+        "as it ran (1)",
+        "1 job waits for a hold",
+    ):
+        assert words in said
+    done = simulate(SimulateOptions(jobs=path, cluster="9x8", policies=("fifo",), telemetry="off", series=False))
+    assert done.policies[0].result["jobs"]["finished"] == 9
+    assert done.document()["as_recorded"]["jobs"]["finished"] == 4
+
+
 def test_partitions_hold_jobs_to_pools(tmp_path: Path) -> None:
     """A partition that is mapped decides the GPU model; a short name of the accounting means the models alike."""
     path = tmp_path / "sacct.txt"
