@@ -38,8 +38,9 @@ from autopilot.explain.proposals import (
 class Figures:
     """What a proposal, or several together, gain and cost (docs/glossary.md). NaN: not known.
 
-    `cost_gpu_s` is the expected cost; `worst_cost_gpu_s` counts the worst case of its victims in place of the expected
-    loss. `gpus` are assigned, or taken where nothing starts.
+    A gain that nobody weighs is NaN: every victim leaves by contract. `cost_gpu_s` is the expected cost;
+    `worst_cost_gpu_s` counts the worst case of its victims in place of the expected loss. `gpus` are assigned, or taken
+    where nothing starts.
     """
 
     gain_gpu_s: float
@@ -59,7 +60,7 @@ def figures_of(proposals: Iterable[Proposal]) -> Figures:
     lost_gpu_s = sum((each.lost_gpu_s for each in victims), 0.0)
     worst_gpu_s = float(sum((np.fmax(each.worst_gpu_s, each.lost_gpu_s) for each in victims), 0.0))
     return Figures(
-        sum((each.benefit_gpu_s for each in found), 0.0),
+        nan if found and all(map(_unweighed, found)) else sum((each.benefit_gpu_s for each in found), 0.0),
         cost_gpu_s,
         cost_gpu_s + worst_gpu_s - lost_gpu_s,
         lost_gpu_s,
@@ -69,10 +70,15 @@ def figures_of(proposals: Iterable[Proposal]) -> Figures:
     )
 
 
+def _unweighed(proposal: Proposal) -> bool:
+    """Whether nobody computed what it gains: a contract decides."""
+    return not proposal.benefit_gpu_s and any(each.contract for each in proposal.victims)
+
+
 def figure_words(figures: Figures) -> dict[str, str]:
     """The figures in words, by name."""
     return {
-        "gain": format_gpu_s(figures.gain_gpu_s),
+        "gain": format_gpu_s(figures.gain_gpu_s) if isfinite(figures.gain_gpu_s) else "not weighed",
         "cost": with_worst(figures.cost_gpu_s, figures.worst_cost_gpu_s),
         "loss": with_worst(figures.lost_gpu_s, figures.worst_lost_gpu_s),
     }

@@ -36,7 +36,7 @@ DEFAULT_LIMIT = 20
 LOOK_EVERY_S = 1.0
 ACTION_NAMES = tuple(action.name for action in ACTIONS)
 TOPS: dict[str, Callable[[ProposalView], float]] = {
-    "gain": lambda row: row.figures.gain_gpu_s,
+    "gain": lambda row: row.proposal.benefit_gpu_s,
     "loss": lambda row: row.figures.lost_gpu_s,
 }
 """What `--top` sorts by."""

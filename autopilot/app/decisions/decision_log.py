@@ -69,7 +69,7 @@ class DecisionLog:
                 if not each.allowed
             ),
             why=proposal_words(proposal),
-            benefit_gpu_s=figures.gain_gpu_s,
+            benefit_gpu_s=proposal.benefit_gpu_s,
             lost_gpu_s=figures.lost_gpu_s,
             case=tuple(explain_proposal(row)),
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isnan
 
 from autopilot.core.model.memory import OpenProposal
@@ -26,6 +27,14 @@ def test_a_cost_names_its_worst_case_where_that_is_more() -> None:
     assert figure_words(figures_of([ONE, ONE]))["gain"] == "4.8 GPU-h"
     sure = propose("evict", victims=(Victim("v", 0, 8, 402.0, contract=False, worst_gpu_s=402.0),), cost_gpu_s=500.0)
     assert figure_words(figures_of([sure]))["cost"] == "0.139 GPU-h"
+
+
+def test_a_gain_that_a_contract_makes_needless_is_not_shown_as_zero() -> None:
+    """A reclaim that gains nothing by any weight is not worthless; beside weighed ones it adds nothing."""
+    owed = propose("evict", victims=(replace(VICTIM, contract=True),), cost_gpu_s=500.0)
+    assert isnan(figures_of([owed, owed]).gain_gpu_s)
+    assert figure_words(figures_of([owed]))["gain"] == "not weighed"
+    assert figure_words(figures_of([owed, ONE]))["gain"] == "2.4 GPU-h"
 
 
 def test_an_explanation_says_since_when_it_is_recommended() -> None:
