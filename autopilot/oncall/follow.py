@@ -109,9 +109,9 @@ class Round:
     def _proposed(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
         """Look for proposals that the runbook asks for."""
         if not book.front.actions:
-            return alert.to(
-                Stage.WAITING, "the runbook asks for no action of the controller: a person must act", self.now_s
-            )
+            needs = "nobody has to act" if alert.labels.get("severity") == "none" else "a person must act"
+            reason = f"the runbook asks for no action of the controller: {needs}"
+            return alert.to(Stage.WAITING, reason, self.now_s)
         decision, related = self.published.decision, self._related(alert, book)
         waiting = [
             each

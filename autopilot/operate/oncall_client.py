@@ -89,7 +89,7 @@ def show_runbook(api: Api, alert: str, labels: list[str], journal: str = "") -> 
     if journal:
         out.print("\nIn the commands:", style="bold")
         out.print(f"  export JOURNAL={shlex.quote(journal)}")
-    _print_state(firing, dict(given), approvable=_approvable(api) if firing else frozenset())
+    print_state(firing, dict(given), approvable=_approvable(api) if firing else frozenset())
     if answer["evidence"]:
         out.print("\nNow:")
     for each in answer["evidence"]:
@@ -110,7 +110,7 @@ def _approvable(api: Api) -> frozenset[str]:
     return frozenset(each["id"] for each in found if each["approvable"])
 
 
-def _print_state(firing: list[dict[str, Any]], given: dict[str, str], *, approvable: frozenset[str]) -> None:
+def print_state(firing: list[dict[str, Any]], given: dict[str, str], *, approvable: frozenset[str]) -> None:
     """Print which alerts fire, how far the one that is shown is, and the commands that approve what may end it."""
     out.print("\nThe alert:", style="bold")
     if not any(given.items() <= each["about"].items() for each in firing):

@@ -145,7 +145,7 @@ def _document(alert: AlertRecord, desk: Desk) -> dict[str, Any]:
 
 def _answer_document(answer: Answer) -> dict[str, Any]:
     series = [
-        {"labels": labels, "value": value if isfinite(value) else None, "text": _in_words(value, answer.unit)}
+        {"labels": labels, "value": value if isfinite(value) else None, "text": in_words(value, answer.unit)}
         for labels, value in answer.series
     ]
     return {
@@ -158,7 +158,7 @@ def _answer_document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _in_words(value: float, unit: str) -> str:
+def in_words(value: float, unit: str) -> str:
     """A value with its unit, as every other face writes it."""
     if not isfinite(value):
         return "-"

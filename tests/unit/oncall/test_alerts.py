@@ -229,12 +229,12 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
 class Play:
     """A small cluster, its controller, and the follower of its alerts."""
 
-    def __init__(self, book: AlertBook, mode: Mode, shape: str = "1x8") -> None:
+    def __init__(self, book: AlertBook, mode: Mode, shape: str = "1x8", front: str = FRONT) -> None:
         self.policy = with_policy(ALL_AUTO, modes={"admit_gang": mode})
         self.cluster = Ticking(shape, [waits("w", 8)], self.policy)
         self.oldest_s: float | None = 900.0
         self.asked: list[str] = []
-        runbook = parse_runbook((FRONT + BODY.replace("GPUAutopilotClusterFragmented", NAME)).encode(), "F.md")
+        runbook = parse_runbook((front + BODY.replace("GPUAutopilotClusterFragmented", NAME)).encode(), "F.md")
         self.recorded: list[AlertStep] = []
         self.follower = Follower(book, {NAME: runbook}, self.ask, Publisher().wait_for_next, self.recorded.extend)
         self.book = book
@@ -409,3 +409,14 @@ def test_without_a_prometheus_the_evidence_says_so() -> None:
     """And names the setting."""
     with pytest.raises(QueryError, match=r"set alerts\.prometheus"):
         no_prometheus("up")
+
+
+def test_an_alert_that_always_fires_asks_nothing_of_anybody(book: AlertBook) -> None:
+    """Severity none: it shows that alerts arrive."""
+    front = FRONT.replace("\n  - action: admit_gang\n    why: It starts the gang.", " []")
+    for number, (severity, words) in enumerate((("none", "nobody has to act"), ("warning", "a person must act"))):
+        fired = alert(number)
+        fired["labels"]["severity"] = severity
+        book.receive(parse_payload(payload(fired))[0], float(number))
+        play = Play(book, Mode.AUTO, front=front)
+        assert play.look().reason == f"the runbook asks for no action of the controller: {words}"
