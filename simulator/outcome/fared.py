@@ -10,6 +10,7 @@ from math import fsum, isfinite
 from typing import Any
 
 from autopilot.core.model.errors import invariant
+from autopilot.core.model.snapshot import State
 from simulator.running.accounting import gpu_s
 from simulator.running.simulation import Simulated
 
@@ -36,7 +37,9 @@ def waited_s(simulated: Simulated, job: int) -> float:
     cluster = simulated.cluster
     submit_s, end_s = cluster.jobs.submit_s[job], cluster.end_s[job]
     if isfinite(end_s):
-        return end_s - submit_s - cluster.jobs.duration_s[job]
+        wait_s = end_s - submit_s - cluster.jobs.duration_s[job]
+        stopped = cluster.state[job] == State.FAILED  # at its limit: what it did not run is no time saved
+        return max(wait_s, cluster.first_start_s[job] - submit_s) if stopped else wait_s
     return simulated.run.end_s - submit_s - cluster.progress_s(job, simulated.run.end_s)
 
 

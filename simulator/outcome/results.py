@@ -233,7 +233,7 @@ def _waits(simulated: Simulated) -> tuple[_Waits, list[_Waits]]:
                 waits.queue_s.append(start_s - submit_s)
             if isfinite(end_s):
                 waits.jct_s.append(end_s - submit_s)
-                waits.total_s.append(end_s - submit_s - jobs.duration_s[job])
+                waits.total_s.append(waited_s(simulated, job))
     return everybody, by_tenant
 
 

@@ -95,9 +95,10 @@ class Engine:
         horizon_s: float = inf,
         stall_s: float = 10 * 86_400.0,
         ready_wakes: bool = False,
+        recuts: bool = True,
         on_progress: Callable[[float, int, int], None] | None = None,
     ) -> None:
-        """`stall_s`: give up when wake-ups alone changed nothing for this long.
+        """`stall_s`: give up when wake-ups alone changed nothing for this long. `recuts`: somebody may cut whole GPUs.
 
         `ready_wakes`: call the scheduler also when a start-up is over. `on_progress` is called with (virtual seconds,
         jobs ended, jobs in total) from time to time.
@@ -107,7 +108,7 @@ class Engine:
         self.now_s = 0.0
         self.run_state = Run(scheduler.name)
         self._on_progress = on_progress
-        self._ready_wakes = ready_wakes
+        self._ready_wakes, self._recuts = ready_wakes, recuts
         self._events: list[tuple[float, int, int, int, int]] = []
         self._actions: dict[int, Action] = {}
         self._sequence = 0
@@ -139,9 +140,10 @@ class Engine:
         heappush(self._events, (max(up_to_grid(at_s), self.now_s), _ACTION_RANK, key, essential, 0))
 
     def submit(self, job: int, now_s: float) -> None:
-        """Submit a job now (a replica of a service, for example)."""
+        """Submit a job now (a replica of a service, for example). A baseline has no queue for what never fits."""
         self.cluster.submit(job, now_s)
-        self.scheduler.on_submit(job, now_s)
+        if self._recuts or job not in self.run_state.never_fits:
+            self.scheduler.on_submit(job, now_s)
 
     def run(self) -> Run:
         """Run to the end: all work done, no events left, the horizon, or Ctrl-C.
@@ -190,7 +192,10 @@ class Engine:
 
     def _impossible(self, arrivals: list[int]) -> dict[int, str]:
         jobs, hardware = self.cluster.jobs, self.cluster.hardware
-        reasons = [never_fits(hardware, shape) for shape in jobs.shapes]
+        uncut = (
+            "" if self._recuts or any(hardware.mig) else "no pool is cut into MIG instances (mig in the cluster file)"
+        )
+        reasons = [never_fits(hardware, shape) or (uncut if shape.profile else "") for shape in jobs.shapes]
         return {job: reasons[jobs.shape[job]] for job in arrivals if reasons[jobs.shape[job]]}
 
     def _loop(self) -> None:

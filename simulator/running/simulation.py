@@ -53,6 +53,7 @@ class Simulation:
         observers: Sequence[object] = (),
         horizon_s: float = inf,
         ready_wakes: bool = False,
+        recuts: bool = True,
         on_progress: Callable[[float, int, int], None] | None = None,
     ) -> None:
         """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits of the policy.
@@ -73,6 +74,7 @@ class Simulation:
             make_scheduler(self.cluster),
             horizon_s=horizon_s,
             ready_wakes=ready_wakes,
+            recuts=recuts,
             on_progress=on_progress,
         )
 

@@ -315,6 +315,7 @@ def _simulation(
         works=works,
         queues=world.spec.queues,
         ready_wakes=services is not None,
+        recuts=policy is not None,
         on_progress=progress,
     )
 

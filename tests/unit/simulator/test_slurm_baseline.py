@@ -16,7 +16,11 @@ from simulator.baselines.slurm.hostlist import expand
 from simulator.baselines.slurm.model import Node
 from simulator.baselines.slurm.policy import Slurm
 from simulator.baselines.slurm.site import Site
+from simulator.baselines.textbook import fifo
+from simulator.outcome.fared import waited_s
+from simulator.outcome.results import policy_result
 from simulator.running.simulation import Simulated, Simulation
+from simulator.world.work import Shape
 from tests.kits.cluster_kit import inventory, make_jobs
 
 CONF = """SchedulerType=sched/backfill
@@ -125,3 +129,20 @@ def test_the_partition_of_an_accounting_is_that_of_the_job() -> None:
     jobs.partition, jobs.limit_s = ["low", "low", "main,low", "unknown"], [120.0] * 4
     starts = Simulation(inventory(1, 8), jobs, lambda _: Slurm(site)).run().cluster.first_start_s
     assert np.argsort(starts).tolist() == [0, 2, 3, 1]
+
+
+def test_a_job_that_is_stopped_at_its_limit_waited_at_least_until_its_start() -> None:
+    """What it did not run is no time saved: no total wait is negative."""
+    simulated = run([(0.0, 5000.0, 8), (0.0, 100.0, 8)], [60.0, 120.0], nodes=1)
+    jobs = policy_result(simulated)["jobs"]
+    assert jobs["total_wait_s_mean"] == pytest.approx(jobs["queue_wait_s_mean"], abs=1)
+    assert waited_s(simulated, 0) == 0
+
+
+def test_slices_on_a_cluster_that_is_not_cut_hold_up_nobody() -> None:
+    """Strict first come, first served would wait for ever behind them."""
+    jobs = make_jobs([(0.0, 100.0, 1), (1.0, 100.0, 1)])
+    jobs.shape[0] = jobs.shape_code(Shape(gpus=1, per_member=1, min_gpus=1, profile="1g.10gb"))
+    simulated = Simulation(inventory(1, 8), jobs, lambda _: fifo(), recuts=False).run()
+    assert "mig in the cluster file" in simulated.run.never_fits[0]
+    assert simulated.cluster.first_start_s[1] == 1.0
