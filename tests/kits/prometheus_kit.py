@@ -23,7 +23,7 @@ READY_S = 120.0
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], what: str, within_s: float = READY_S) -> T:
+def until(look: Callable[[], T], what: str, within_s: float = READY_S, every_s: float = 0.05) -> T:
     """The first result of `look` that is true. Fails after `within_s`, naming what did not happen."""
     end_s = time.monotonic() + within_s
     while True:
@@ -31,7 +31,7 @@ def until(look: Callable[[], T], what: str, within_s: float = READY_S) -> T:
         if found:
             return found
         assert time.monotonic() < end_s, f"{what}: not within {within_s:g} s"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 @contextmanager

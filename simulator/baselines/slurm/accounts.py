@@ -1,4 +1,4 @@
-"""Accounts, users and QOS: commands for sacctmgr, or what `sacctmgr -P show assoc` and `sacctmgr -P show qos` print."""
+"""Accounts, users and QOS: commands for sacctmgr, or what `sacctmgr -P show assoc format=...` and `show qos` print."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from dataclasses import dataclass, field
 from autopilot.core.model.errors import InputError
 
 ROOT = "root"
+ASK = (
+    "ask sacctmgr --parsable2 show assoc "
+    "format=Cluster,Account,User,ParentName,Share,GrpTRES,GrpJobs,MaxTRES,MaxJobs,DefaultQOS"
+)
+"""Without a format sacctmgr leaves the parents out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ def parse(text: str, where: str = "accounts", qos: Mapping[str, Qos] | None = No
         (ROOT, ROOT): Association(ROOT, ROOT, ROOT),
     }
     found = dict(qos or {})
-    for kind, record in _records(text):
+    for kind, record in _records(text, where):
         place = f"{where}: {kind} {record['name']}"
         if kind == "qos":
             found[record["name"]] = _qos(record, place)
@@ -108,7 +113,7 @@ def parse(text: str, where: str = "accounts", qos: Mapping[str, Qos] | None = No
     return Accounts(associations, found)
 
 
-def _records(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _records(text: str, where: str) -> Iterator[tuple[str, dict[str, str]]]:
     """(account | user | qos, fields by lower-case name) of each command and each row."""
     heading: list[str] = []
     for raw in text.splitlines():
@@ -119,6 +124,8 @@ def _records(text: str) -> Iterator[tuple[str, dict[str, str]]]:
             cells = line.split("|")
             if not heading or {"account", "name"} & {cell.lower() for cell in cells}:
                 heading = [cell.strip().lower() for cell in cells]
+                if "account" in heading and not {"parentname", "par name"} & set(heading):
+                    raise InputError(f"{where}: the associations do not name the parents of accounts: {ASK}")
                 continue
             row = dict(zip(heading, cells, strict=False))
             row = {key: value for key, value in row.items() if key and value}

@@ -15,13 +15,16 @@ WEIGHTED = ("age", "fairshare", "jobsize", "partition", "qos")
 UNLIMITED = {"infinite", "unlimited", "-1", "4294967295"}
 _SPACED = re.compile(r"\s*=\s*")
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})")
+_UNIT_S = {" sec": 1, " min": 60}
 
 
 def seconds(text: str, where: str) -> float:
-    """A time of Slurm (`30`, `5:00`, `1-00:00:00`; a bare number is minutes); inf where unlimited."""
+    """A time of Slurm (`30`, `5:00`, `1-00:00:00`, `30 sec`; a bare number is minutes); inf where unlimited."""
     word = text.strip().lower()
     if word in UNLIMITED:
         return inf
+    if word[:-4].isdigit() and word[-4:] in _UNIT_S:  # as scontrol prints some
+        return int(word[:-4]) * _UNIT_S[word[-4:]]
     found = _TIME.fullmatch(word)
     if found is None:
         raise InputError(f"{where}: {text!r} is no time; write it as D-HH:MM:SS or minutes")

@@ -13,7 +13,7 @@ from simulator.baselines.slurm.site import Site
 SETTINGS = ("slurm.conf", "config.txt")
 """Settings as in slurm.conf, or what `scontrol show config; scontrol show partition` printed."""
 ACCOUNTS = ("accounts.txt",)
-"""What `sacctmgr -P show assoc; sacctmgr -P show qos` printed, or commands for sacctmgr."""
+"""What `sacctmgr -P show assoc format=...; sacctmgr -P show qos` printed, or commands for sacctmgr."""
 
 
 SWITCHES = ("topology.conf",)

@@ -101,10 +101,21 @@ def test_what_sacctmgr_shows_is_read_like_commands() -> None:
     assert written.associations == {key: shown.associations[key] for key in written.associations}
     assert shown.qos["high"].preempts == {"low"}
     assert (shown.qos["high"].grace_s, shown.qos["high"].limits.user) == (60, {"gres/gpu": 6.0})
+    with pytest.raises(InputError, match="ParentName"):  # as sacctmgr prints without a format
+        accounts.parse("Cluster|Account|User|Partition|Share|Priority\nc|pb|||4|\n")
 
 
 @pytest.mark.parametrize(
-    ("text", "value_s"), [("30", 1800), ("5:00", 300), ("1-00:00:00", 86_400), ("2:30:00", 9000), ("UNLIMITED", inf)]
+    ("text", "value_s"),
+    [
+        ("30", 1800),
+        ("5:00", 300),
+        ("1-00:00:00", 86_400),
+        ("2:30:00", 9000),
+        ("UNLIMITED", inf),
+        ("0 min", 0),
+        ("9 sec", 9),
+    ],
 )
 def test_times_are_read_as_slurm_writes_them(text: str, value_s: float) -> None:
     """A bare number is minutes."""
