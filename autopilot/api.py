@@ -27,7 +27,7 @@ from autopilot.app.compare.running import Kept, Record, record_of, run, run_all
 from autopilot.app.compare.summary import Finding, Group, findings, groups_of
 from autopilot.app.options import SimulateOptions
 from autopilot.core.model.errors import InputError
-from autopilot.metering.prices import Prices, flat_prices, load_prices
+from autopilot.metering.prices import Prices, Tariff, flat_prices, load_prices
 from autopilot.settings import policy_names
 from simulator.plugins import registry
 from simulator.plugins.policy import Job, Node, Policy, Refused, Running, View
@@ -148,8 +148,9 @@ def compare(
     """Run policies, clusters and changes over seeds, as `autopilot compare` does; finished runs are kept and reused.
 
     Each of `changes` is one variation beside the unchanged cluster; changes joined by commas apply together. `prices`
-    is the price of a GPU-hour, a price file, or `Prices`. `workers` is the number of processes, `dask` the address of a
-    Dask scheduler whose workers run it in their place. `progress` gets (runs done, runs in total, the last one).
+    is the price of a GPU-hour, a price file, or `Prices`, as valid now. `workers` is the number of processes, `dask`
+    the address of a Dask scheduler whose workers run it in their place. `progress` gets (runs done, runs in total, the
+    last one).
     """
     comparison = Comparison(
         base=what.options,
@@ -168,10 +169,12 @@ def compare(
     )
 
 
-def _prices(prices: float | Path | Prices | None) -> Prices | None:
-    if prices is None or isinstance(prices, Prices):
-        return prices
-    return load_prices(prices) if isinstance(prices, Path) else flat_prices(prices)
+def _prices(prices: float | Path | Prices | None) -> Tariff | None:
+    if prices is None:
+        return None
+    if isinstance(prices, Prices):
+        return prices.at(None)
+    return (load_prices(prices) if isinstance(prices, Path) else flat_prices(prices)).at(None)
 
 
 def to_pandas(what: Simulated | Compared) -> pd.DataFrame:

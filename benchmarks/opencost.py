@@ -133,7 +133,8 @@ def side(
         meter.close()
     inventory, names = world.inventory, stage.projection.nodes.names
     kinds = zip(inventory.nodes.pool.tolist(), inventory.nodes.gpu_model.tolist(), strict=True)
-    each = [prices.gpu_hour(inventory.names.pools[pool], inventory.names.gpu_models[model]) for pool, model in kinds]
+    tariff = prices.at(begin_s)
+    each = [tariff.gpu_hour(inventory.names.pools[pool], inventory.names.gpu_models[model]) for pool, model in kinds]
     return Side(
         tuple(pods.seen.values()),
         dict(zip(names, each, strict=True)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from autopilot.core.model.errors import InputError, nearest, shown
 from autopilot.metering.amounts import TICKS_PER_S, to_ticks
@@ -15,11 +15,11 @@ def zone_of(name: str, where: str) -> tzinfo:
     """A time zone of the IANA database. Raises `InputError` that names `where`."""
     if name == "UTC":
         return UTC
-    known = available_timezones()
-    if name not in known:
-        near = nearest(name, known) or "write UTC, or a name as Europe/Berlin"
-        raise InputError(f"{where}: {shown(name)} is no time zone; {near}")
-    return ZoneInfo(name)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        near = nearest(name, available_timezones()) or "write UTC, or a name as Europe/Berlin"
+        raise InputError(f"{where}: {shown(name)} is no time zone; {near}") from error
 
 
 def moment_s(text: str, zone: tzinfo, where: str) -> float:

@@ -62,11 +62,13 @@ def charges_of(lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def priced(lines: pd.DataFrame, prices: Prices, calendar: Calendar) -> pd.DataFrame:
-    """Lines (`lines.lines_of`) with the prices that count at their time and place.
+    """Lines (`lines.lines_of`) with the prices that count at their time and place; without dates, the present ones.
 
     Raises `InputError` for a GPU model without a price.
     """
-    at = {begin: prices.at(calendar.moment(begin).timestamp()) for begin in lines["begin"].unique().tolist()}
+    dated = calendar.start_s is not None
+    begins = lines["begin"].unique().tolist()
+    at = {begin: prices.at(calendar.moment(begin).timestamp() if dated else None) for begin in begins}
     keys = list(
         zip(lines["begin"], lines["pool"], lines["gpu_model"], lines["topology"], lines["profile"], strict=True)
     )

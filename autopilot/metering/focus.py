@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from autopilot.metering.amounts import Kind
 from autopilot.metering.calendar import Calendar
 from autopilot.metering.charges import Meter
-from autopilot.metering.lines import GRAINS_PER_GPU_H
+from autopilot.metering.lines import GRAINS_PER_GPU_H, OWNER
 from autopilot.metering.prices import Prices
 from autopilot.metering.showback import MJ_PER_KWH, Asked
+from autopilot.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,9 +60,10 @@ AFTER_1_0 = (
 
 
 def focus_rows(asked: Asked) -> pd.DataFrame:
-    """The rows of FOCUS 1.2. Raises `InputError` as `Asked.charged` does."""
+    """The rows of FOCUS 1.2, without control characters. Raises `InputError` as `Asked.charged` does."""
     _, charges = asked.charged(TEXTS)
-    return _rows(charges, asked.prices, asked.calendar)
+    shown = {name: charges[name].map(printable) for name in (*OWNER, *TEXTS) if name != "labels"}
+    return _rows(charges.assign(**shown), asked.prices, asked.calendar)
 
 
 def as_1_0(frame: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,9 @@ prices.yaml beside this module is an example with a comment for each field.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from math import inf
 from pathlib import Path
@@ -21,6 +24,7 @@ OTHER = "other"
 MOST_BYTES = 1 << 20
 
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Budget = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Pue = Annotated[float, Field(ge=1.0, le=10.0)]
 Level = Literal["island", "leaf", "block", "zone", "spread"]
 
@@ -77,8 +81,8 @@ class Prices(BaseModel):
     mig_premium: Amount = 0.0  # added to the price of a MIG instance, as a part of it
     peak_tflops: dict[str, Amount] = Field(default_factory=dict)  # by GPU model, for the MFU of work that reports FLOPs
     topology_premium: dict[Level, Amount] = Field(default_factory=dict)  # by the level that the work requires
-    budgets: dict[str, Amount] = Field(default_factory=dict)  # of a calendar month, by tenant
-    budget: Amount | None = None  # of a calendar month, of all tenants together
+    budgets: dict[str, Budget] = Field(default_factory=dict)  # of a calendar month, by tenant
+    budget: Budget | None = None  # of a calendar month, of all tenants together
 
     @model_validator(mode="after")
     def _check_dates(self) -> Prices:
@@ -114,17 +118,31 @@ class Prices(BaseModel):
         """Moments since 1970 at which some price changes."""
         return sorted({at for name in self.regions for entry in self._validity(name) for at in entry[:2] if at < inf})
 
-    def at(self, moment_s: float) -> Prices:
-        """The prices that count at a moment since 1970; their regions have no dated rates."""
+    def at(self, moment_s: float | None) -> Tariff:
+        """The prices that are valid at a moment since 1970; None: now, as for a run without dates."""
+        moment_s = time.time() if moment_s is None else moment_s
         regions = {}
         for name, region in self.regions.items():
             valid = [entry for begin_s, end_s, entry in self._validity(name) if begin_s <= moment_s < end_s]
             regions[name] = region.within(valid[0] if valid else None)
-        return self.model_copy(update={"regions": regions})
+        return Tariff(self, regions)
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """The prices of one moment: `Prices.at` is the only way to a price, so that none is read without its date."""
+
+    file: Prices
+    regions: Mapping[str, Region]  # without dated rates
+
+    @property
+    def currency(self) -> str:
+        """Three letters."""
+        return self.file.currency
 
     def region_of(self, pool: str) -> Region:
         """The region of a pool."""
-        return self.regions[self.pools.get(pool, self.region)]
+        return self.regions[self.file.pools.get(pool, self.file.region)]
 
     def gpu_hour(self, pool: str, model: str) -> float:
         """The list price of one GPU-hour. Raises `InputError` where the file has none for the GPU model."""
@@ -132,21 +150,21 @@ class Prices(BaseModel):
         price = found.get(model, found.get(OTHER))
         if price is None:
             raise InputError(
-                f"prices: regions.{self.pools.get(pool, self.region)}.gpu_hour has no price for {model or 'a GPU'} "
-                f"(pool {pool or 'unknown'}); add it, or a price for `{OTHER}`"
+                f"prices: regions.{self.file.pools.get(pool, self.file.region)}.gpu_hour has no price for "
+                f"{model or 'a GPU'} (pool {pool or 'unknown'}); add it, or a price for `{OTHER}`"
             )
         return price
 
     def burst_of(self, pool: str) -> float:
         """Price of a GPU-hour beyond the guarantee / price of a guaranteed one, in the region of a pool."""
         own = self.region_of(pool).burst_ratio
-        return self.burst_ratio if own is None else own
+        return self.file.burst_ratio if own is None else own
 
     def premium_of(self, pool: str, topology: str, profile: str) -> float:
         """The premium of work that requires a topology or holds a MIG instance, as a part of the list price."""
         region, level = self.region_of(pool), cast("Level", topology)
-        levels = self.topology_premium if region.topology_premium is None else region.topology_premium
-        instance = self.mig_premium if region.mig_premium is None else region.mig_premium
+        levels = self.file.topology_premium if region.topology_premium is None else region.topology_premium
+        instance = self.file.mig_premium if region.mig_premium is None else region.mig_premium
         return levels.get(level, 0.0) + (instance if profile else 0.0)
 
 

@@ -23,6 +23,7 @@ from autopilot.metrics.samples import (
     Moment,
     Pricing,
     Samples,
+    Tariff,
     ages_at,
     put_ages,
     put_control,
@@ -50,7 +51,7 @@ class Counted:
     histograms: Mapping[str, Mapping[Labels, Histogram]]
 
 
-def samples_of(moment: Moment, pricing: Pricing | None = None) -> Samples:
+def samples_of(moment: Moment, tariff: Tariff | None = None) -> Samples:
     """All samples of a tick that do not change until the next one. Pure."""
     out = Samples()
     put_control(out, moment)
@@ -58,16 +59,25 @@ def samples_of(moment: Moment, pricing: Pricing | None = None) -> Samples:
     if sees_the_cluster(moment.observation):
         put_cluster(out, moment.observation, moment.decision, moment.memory, moment.policy)
         put_forecasts(out, moment.observation)
-        if pricing is not None:
-            put_prices(out, moment.observation, pricing)
+        if tariff is not None:
+            put_prices(out, moment.observation, tariff)
     return out
 
 
 class Exposition:
-    """The metrics of one process. `memory` is that with which its controller started; `pricing` is the price file."""
+    """The metrics of one process. `memory` is that with which its controller started; `pricing` is the price file.
 
-    def __init__(self, memory: ControllerMemory | None, version: str, pricing: Pricing | None = None) -> None:
-        self._pricing = pricing
+    `start_s`: time 0 of the ticks since 1970. None: not known, and the prices are those of now.
+    """
+
+    def __init__(
+        self,
+        memory: ControllerMemory | None,
+        version: str,
+        pricing: Pricing | None = None,
+        start_s: float | None = None,
+    ) -> None:
+        self._pricing, self._start_s = pricing, start_s
         self._tally, self._version = Tally(memory or ControllerMemory()), version
         self._lock = threading.Lock()
         self._moment: Moment | None = None
@@ -107,7 +117,8 @@ class Exposition:
         """The samples of the last tick, computed on first use; one thread computes them, others wait for it."""
         with self._lock:
             if self._moment is not None and self._samples is None:
-                self._samples = samples_of(self._moment, self._pricing)
+                now_s = None if self._start_s is None else self._start_s + self._moment.observation.now_s
+                self._samples = samples_of(self._moment, self._pricing.at(now_s) if self._pricing else None)
             return self._samples, self._moment, self._counted
 
     def samples(

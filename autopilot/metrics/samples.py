@@ -36,8 +36,8 @@ RELIES_ON_NOTHING = "forecasts relied on"
 """Unit of the verdict of the guard `confidence` on a proposal without a forecast."""
 
 
-class Pricing(Protocol):
-    """What a GPU-hour costs (`autopilot.metering.prices.Prices`)."""
+class Tariff(Protocol):
+    """What a GPU-hour costs at one moment (`autopilot.metering.prices.Tariff`)."""
 
     @property
     def currency(self) -> str:
@@ -46,6 +46,14 @@ class Pricing(Protocol):
 
     def gpu_hour(self, pool: str, model: str) -> float:
         """The list price. Raises `InputError` where there is none."""
+        ...
+
+
+class Pricing(Protocol):
+    """A price file (`autopilot.metering.prices.Prices`)."""
+
+    def at(self, moment_s: float | None) -> Tariff:
+        """The prices that are valid at a moment since 1970; None: now."""
         ...
 
 
@@ -146,7 +154,7 @@ def confidence_of(proposal: Proposal) -> str:
     return "forecast_proven" if verdict.allowed else str(verdict.code)
 
 
-def put_prices(out: Samples, observation: Observation, pricing: Pricing) -> None:
+def put_prices(out: Samples, observation: Observation, tariff: Tariff) -> None:
     """The price of a GPU-hour of each pool and GPU model that the cluster has."""
     names, nodes = observation.snapshot.names, observation.snapshot.nodes
     found = np.unique(np.stack([nodes.pool, nodes.gpu_model]), axis=1).T.tolist() if len(nodes.pool) else []
@@ -155,7 +163,7 @@ def put_prices(out: Samples, observation: Observation, pricing: Pricing) -> None
             continue
         labels = names.pools[pool], names.gpu_models[model]
         try:
-            out.put("gpu_hour_price", pricing.gpu_hour(*labels), *labels, pricing.currency)
+            out.put("gpu_hour_price", tariff.gpu_hour(*labels), *labels, tariff.currency)
         except InputError:  # `autopilot showback` says which price is missing
             continue
 

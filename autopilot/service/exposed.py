@@ -23,14 +23,15 @@ class Exposed:
         record: Record,
         waiting: Callable[[], str] = lambda: "",
         pricing: Pricing | None = None,
+        start_s: float | None = None,
     ) -> None:
-        """`memory` is that with which the controller started.
+        """`memory` is that with which the controller started; `start_s`, time 0 of the cluster since 1970.
 
         `waiting` says why another controller decides, "" while this one does.
         """
         self._waiting = waiting
         self._publisher, self._record = publisher, record
-        self._exposition = Exposition(memory, version, pricing)
+        self._exposition = Exposition(memory, version, pricing, start_s)
         self.counts: list[Callable[[], Mapping[str, Mapping[Labels, float]]]] = [record.counts]
         """Counters of parts beside the loop, by metric."""
 

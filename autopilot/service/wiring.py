@@ -59,6 +59,7 @@ from collectors.kubernetes.source import Cluster
 from simulator.serving.client import ServedCollector
 
 SIMULATED_TELEMETRY = "simulated-telemetry"
+VERSION = version("gpu-autopilot")
 
 
 @dataclass(slots=True)
@@ -136,7 +137,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         kept = _open(settings, places, site, policy, opened)
         watch, publisher = Stopwatch(), Publisher(LastKnown(site.speed, _period_s(settings, site)))
         prices = load_prices(settings.metering.prices)
-        exposed = Exposed(publisher, kept.before, version("gpu-autopilot"), kept.record, kept.waiting, prices)
+        exposed = Exposed(publisher, kept.before, VERSION, kept.record, kept.waiting, prices, site.start_s)
         ticks = Ticks(publisher, policy, kept.kill, watch, exposed, kept.record)
         sources = (site.collector, *_telemetry(settings, site))
         for each in sources[1:]:
@@ -274,7 +275,7 @@ def _open(settings: Settings, places: Places, site: Site, source: PolicySource, 
     record = Record(places.audit)
     opened.callback(record.close)
     fence = leadership.fence() if shared is None else 0  # its election begins later
-    record.event(Kind.START, run=site.run, fence=fence, version=version("gpu-autopilot"))
+    record.event(Kind.START, run=site.run, fence=fence, version=VERSION)
     return _Kept(memory, before, leadership, inbox, journal, kill, record, shared)
 
 

@@ -128,17 +128,32 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """A spreadsheet interprets a text cell that starts with one of these as a formula, some of them after blanks."""
 
 
+def _acts(text: str) -> bool:
+    return text.startswith(("\t", "\r")) or printable(text).lstrip(" \u00a0\u3000?").startswith(FORMULA_STARTS)
+
+
+def read_exact(path: Path) -> pd.DataFrame:
+    """The table as `write_table` wrote it for spreadsheets: cells of a CSV file are texts, "" where they are empty.
+
+    Raises `InputError` as `read_table` does.
+    """
+    import pandas as pd
+
+    frame = read_table(path)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return frame
+    frame = pd.read_csv(path, dtype=str, na_filter=False, encoding="utf-8-sig", sep=frame.attrs["separator"])
+    return frame.map(lambda cell: cell[1:] if cell.startswith("'") and _acts(cell.lstrip("'")) else cell)
+
+
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """The table with an apostrophe before each text that a spreadsheet would evaluate, and without control characters.
 
-    Numbers are unchanged.
+    Numbers are unchanged. A text that looks as if it had such an apostrophe gets one more: `read_exact` removes one.
     """
 
     def plain(cell: object) -> object:
-        if not isinstance(cell, str):
-            return cell
-        acts = cell.startswith(("\t", "\r")) or printable(cell).lstrip(" \u00a0\u3000?").startswith(FORMULA_STARTS)
-        return printable(f"'{cell}" if acts else cell)
+        return printable(f"'{cell}" if _acts(cell.lstrip("'")) else cell) if isinstance(cell, str) else cell
 
     safe: pd.DataFrame = frame.apply(lambda column: column.map(plain) if column.dtype.kind == "O" else column)
     return safe

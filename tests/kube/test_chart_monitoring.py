@@ -157,7 +157,7 @@ def test_the_price_file_is_the_one_of_the_service(render: Render) -> None:
     path = Path(yaml.safe_load(data["service.yaml"])["metering"]["prices"])
     mounts = {each["name"]: each["mountPath"] for each in container(objects)["volumeMounts"]}
     assert str(path.parent) == mounts["settings"]
-    assert Prices.model_validate(yaml.safe_load(data[path.name])).gpu_hour("any", "H100") == 3.1
+    assert Prices.model_validate(yaml.safe_load(data[path.name])).at(None).gpu_hour("any", "H100") == 3.1
     sums = {
         named(each, "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
         for each in (objects, other, render())

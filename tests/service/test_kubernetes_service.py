@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from apiserver.http.serve import Running as Api
 from apiserver.http.serve import serve
@@ -16,8 +18,11 @@ from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import MANAGE
+from autopilot.metering.amounts import GRAINS_PER_GPU_S, Row
+from autopilot.metering.segments import DAY, Segments
+from autopilot.service.state_folder import read_note
 from tests.kits.kube_objects import job, node
-from tests.service.kit import poll, service, settings
+from tests.service.kit import Running, poll, service, settings
 
 GIVEN = {"name", "namespace", "labels", "annotations"}
 CONTRACT = {"gpu-autopilot.io/slo-class": "batch"}
@@ -60,8 +65,11 @@ def test_it_recommends_beside_a_cluster_and_touches_nothing(api: Api, tmp_path: 
     kubeconfig.write_text(api.kubeconfig(), "utf-8")
     content = settings(tmp_path / "state", policy="autopilot", kubernetes={"kubeconfig": str(kubeconfig), "watch_s": 2})
     del content["simulation"]
+    content["metering"] = {"prices": str(metered_before(tmp_path))}
     with service(tmp_path, content) as running:
         poll(lambda: running.tick() > 1, "no tick")
+        poll(lambda: budget_ratios(running).keys() == {"team", "(all)"}, "no ratio, or one without a budget")
+        assert all(each > 1.0 for each in budget_ratios(running).values()), "the alert fires"
         create_job(api, "train", 8)
 
         def recommended() -> list[dict[str, Any]]:
@@ -81,6 +89,35 @@ def test_it_recommends_beside_a_cluster_and_touches_nothing(api: Api, tmp_path: 
         halted = poll(lambda: _problems(running.ask("/api/v1/state").json()), "the outage is not named")
         assert any("the API server does not answer" in each or "the watch was cut" in each for each in halted)
         assert running.end() == 0
+
+
+def metered_before(folder: Path) -> Path:
+    """Nine weeks of two tenants with one GPU each beside the journal; the price file, with a budget of one of them."""
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    segments = Segments(folder / "state" / "autopilot.metering", start_s=0.0, every=10_000)
+    for day in range(round(today / 86_400) - 63, round(today / 86_400)):
+        held = 86_400 * GRAINS_PER_GPU_S
+        rows = [
+            Row(day * DAY, (day + 1) * DAY, (kind, tenant, *[""] * 11), (held * gpus, 0, 0, borrowed, *[0] * 7))
+            for kind, tenant, gpus, borrowed in (
+                ("capacity", "", 2, 0),
+                ("held", "team", 1, held),
+                ("held", "free", 1, held),
+            )
+        ]
+        segments.put(day * DAY, (day + 1) * DAY, rows)
+    segments.close()
+    prices = "currency: EUR\nregion: a\nregions: {a: {gpu_hour: {other: 1}}}\nbudgets: {team: 600}\nbudget: 1200\n"
+    (folder / "prices.yaml").write_text(prices)
+    return folder / "prices.yaml"
+
+
+def budget_ratios(running: Running) -> dict[str, float]:
+    """What the metrics of the service say of each tenant."""
+    url = f"{read_note(running.state / 'service.json')['metrics']}/metrics"
+    text = requests.get(url, headers={"Authorization": f"Bearer {running.token}"}, timeout=30).text
+    found = re.findall(r'^gpu_autopilot_tenant_budget_ratio\{.*tenant="([^"]+)".*\} (\S+)$', text, re.MULTILINE)
+    return {tenant: float(value) for tenant, value in found}
 
 
 def _problems(state: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from autopilot.app.compare.summary import Finding, Group, findings, groups_of, h
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted
 from autopilot.files import check_folder, write_bytes
-from autopilot.metering.prices import Prices, flat_prices, load_prices
+from autopilot.metering.prices import Tariff, flat_prices, load_prices
 from autopilot.report.comparison import Bars, ComparisonPage, Range, Table, write_comparison
 from autopilot.report.words import Statement, refused_words
 from simulator.outcome.reproduced import reproduction
@@ -39,13 +39,13 @@ class Desk:
     report: Path | None = None
     dask: str | None = None
 
-    def prices(self) -> Prices | None:
-        """The prices, None where none are given. Raises `InputError`."""
+    def prices(self) -> Tariff | None:
+        """The prices that are valid now, None where none are given. Raises `InputError`."""
         if self.price is not None and self.price_file is not None:
             raise InputError("--price, --prices: give one of them")
         if self.price is not None:
-            return flat_prices(self.price)
-        return load_prices(self.price_file) if self.price_file is not None else None
+            return flat_prices(self.price).at(None)
+        return load_prices(self.price_file).at(None) if self.price_file is not None else None
 
     def kept(self) -> Kept:
         """The folder of finished runs."""

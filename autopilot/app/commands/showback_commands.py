@@ -16,14 +16,14 @@ from autopilot.core.model.errors import InputError, nearest, shown
 from autopilot.core.model.units import format_duration, format_ratio
 from autopilot.metering.amounts import TICKS_PER_S, to_ticks
 from autopilot.metering.calendar import Calendar, zone_of
-from autopilot.metering.corrections import NUMBERS, corrected
+from autopilot.metering.corrections import corrected
 from autopilot.metering.focus import OLDER, VERSION, as_1_0, focus_rows
 from autopilot.metering.focus_rules import check_focus
 from autopilot.metering.prices import Prices, load_prices
 from autopilot.metering.segments import Store, open_store
 from autopilot.metering.showback import LABEL, Asked, Bill, Showback, check_by, showback
 from autopilot.metering.spend import LEAST_WEEKS, MonthForecast, month_forecasts
-from simulator.traces.table_files import read_table, without_formulas, write_table
+from simulator.traces.table_files import number_column, read_exact, without_formulas, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,6 +102,10 @@ def run_showback(folder: Path, words: Words) -> None:
     asked = Asked(store, prices, calendar, *_moments(store, calendar, words))
     answer = showback(asked, words.by or "tenant")
     _check_label(answer)
+    end = answer.period.end
+    if answer.by == "month" and calendar.ticks(calendar.month_of(end)[0]) != end:
+        month = f"{calendar.moment(end):%Y-%m}"
+        sys.stderr.write(f"autopilot: {month} is not whole: its rows end at {_moment(calendar, end)} {calendar.name}\n")
     if words.shown == "focus":
         _write_focus(asked, words)
     elif words.shown in ("csv", "parquet"):
@@ -132,7 +136,10 @@ def _write_focus(asked: Asked, words: Words) -> None:
     """FOCUS rows, checked, or those that follow earlier exports."""
     frame = focus_rows(asked)
     if words.corrects:
-        frame = corrected(frame, _read_exported(words.corrects, frame.columns.tolist()))
+        frame = corrected(frame, _read_exported(words.corrects, frame))
+        if frame.empty:
+            out.print("nothing has changed since these exports, and no day follows them: no rows are written")
+            return
     problems = check_focus(frame)
     if problems:
         raise InputError(f"--format focus: {'; '.join(problems[:3])}")
@@ -141,24 +148,28 @@ def _write_focus(asked: Asked, words: Words) -> None:
     _write(as_1_0(frame) if words.focus == OLDER else frame, words.target, f"FOCUS {words.focus or VERSION}")
 
 
-def _read_exported(paths: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
-    """The rows of earlier exports. Raises `InputError` for a file that is none of this version."""
+def _read_exported(paths: Sequence[Path], like: pd.DataFrame) -> pd.DataFrame:
+    """The rows of earlier exports, typed as the rows of now. Raises `InputError` for a file that is none."""
     import pandas as pd
 
     frames = []
+    numbers = [name for name in like.columns if like[name].dtype.kind == "f"]
     for path in paths:
-        frame = read_table(path)
-        missing = [name for name in columns if name not in frame.columns]
+        frame = read_exact(path)
+        missing = [name for name in like.columns if name not in frame.columns]
         if missing:
             raise InputError(
                 f"{path}: no FOCUS rows of this version: column {missing[0]} is missing; give the file that "
                 "`showback --format focus` wrote"
             )
-        for name in NUMBERS:
-            frame[name] = pd.to_numeric(frame[name], errors="coerce")
-        frames.append(frame[list(columns)])
-    found = pd.concat(frames, ignore_index=True)
-    return found.astype(object).where(found.notna() & (found != ""), None).astype(dict.fromkeys(NUMBERS, float))
+        frame = frame[list(like.columns)]
+        frame = frame.astype(object).where(frame.notna() & (frame != ""), None)
+        frame = frame.assign(**{name: number_column(frame, name, path) for name in numbers})
+        problems = check_focus(frame)
+        if problems:
+            raise InputError(f"{path}: {problems[0]}; give the file as `showback --format focus` wrote it")
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _moments(store: Store, calendar: Calendar, words: Words) -> tuple[int | None, int | None]:
@@ -171,7 +182,18 @@ def _moments(store: Store, calendar: Calendar, words: Words) -> tuple[int | None
     ]
     if found[0] is not None and found[1] is not None and found[0] >= found[1]:
         raise InputError(f"--since, --until: {words.since} is not before {words.until}")
+    if store.segments:
+        first = store.segments[0].begin
+        has = f"rows begin at {_moment(calendar, first)} and end at {_moment(calendar, last)} {_zone(calendar)}"
+        if (found[0] is not None and found[0] >= last) or (found[1] is not None and found[1] <= first):
+            raise InputError(f"--since, --until: nothing was metered in this time; {has}")
+        if found[1] is not None and found[1] > last:
+            sys.stderr.write(f"autopilot: --until {words.until} is after the data: {has}; the rest is missing\n")
     return found[0], found[1]
+
+
+def _zone(calendar: Calendar) -> str:
+    return calendar.name if calendar.start_s is not None else "since the start of the run"
 
 
 def _moment(calendar: Calendar, at: int) -> str:
@@ -214,9 +236,8 @@ def _write(frame: pd.DataFrame, target: Path | None, form: str) -> None:
 def _print(answer: Showback, asked: Asked, example: bool) -> None:
     """The table as text."""
     period, calendar = answer.period, asked.calendar
-    zone = f" {calendar.name}" if calendar.start_s is not None else " since the start of the run"
     out.print(
-        f"{_moment(calendar, period.begin)} to {_moment(calendar, period.end)}{zone} "
+        f"{_moment(calendar, period.begin)} to {_moment(calendar, period.end)} {_zone(calendar)} "
         f"({format_duration(period.span_s)}), prices in {answer.currency}"
     )
     if example:

@@ -10,7 +10,7 @@ from statistics import median
 from autopilot.app.compare.cases import UNCHANGED, Case
 from autopilot.app.compare.running import Record
 from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio
-from autopilot.metering.prices import Prices
+from autopilot.metering.prices import Tariff
 from autopilot.report.words import TO_LAST_ARRIVAL, count, pick
 
 MONEY = "money"
@@ -110,7 +110,7 @@ class Finding:
     better: bool | None
 
 
-def groups_of(cases: Sequence[Case], records: Sequence[Record], prices: Prices | None) -> tuple[Group, ...]:
+def groups_of(cases: Sequence[Case], records: Sequence[Record], prices: Tariff | None) -> tuple[Group, ...]:
     """The groups in the order of the cases. A row that no run has is left out."""
     found: dict[tuple[str, str], dict[str, list[Mapping[str, object]]]] = {}
     for case, record in zip(cases, records, strict=True):
@@ -166,7 +166,7 @@ def _of_tenants(by_policy: Mapping[str, Sequence[Mapping[str, object]]]) -> Iter
             yield Figure(f"total wait of {name}, {part}", ("tenants", name, f"total_wait_s_{part}"), "time", -1)
 
 
-def money_of(record: Record, prices: Prices) -> dict[str, float | None]:
+def money_of(record: Record, prices: Tariff) -> dict[str, float | None]:
     """What a run cost: every GPU of the cluster over the makespan, at list price, and what became of that.
 
     Idle and inactive time are priced at the mean of the cluster's GPUs. Raises `InputError` for a model without price.

@@ -204,12 +204,12 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(
 
 def test_money_is_every_gpu_over_the_makespan() -> None:
     """8 GPUs for 2 h at 3: 48; half of it idle; of the other half three quarters without SM activity."""
-    (group,) = groups_of([case("one", 1)], [record(None)], flat_prices(3.0))
+    (group,) = groups_of([case("one", 1)], [record(None)], flat_prices(3.0).at(None))
     money = {figure.title: spreads[0].middle for figure, spreads in group.rows if figure.kind == "money"}
     assert list(money.values()) == [48.0, 24.0, 18.0, 48.0]
     endless = record(None)
     del endless["result"]["makespan_s"]
-    (group,) = groups_of([case("one", 1)], [endless], flat_prices(3.0))
+    (group,) = groups_of([case("one", 1)], [endless], flat_prices(3.0).at(None))
     assert "cost of the cluster over the makespan" not in {figure.title for figure, _ in group.rows}
     unpriced = groups_of([case("one", 1)], [record(None)], None)[0]
     assert [figure.title for figure, _ in unpriced.rows] == ["makespan"]

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from autopilot.app.commands.planner_commands import Desk
 from autopilot.core.model.errors import InputError
+from autopilot.metering.amounts import GRAINS_PER_GPU_S, TICKS_PER_S, Row
+from autopilot.metering.focus import focus_rows
 from autopilot.metering.prices import flat_prices, load_prices
+from autopilot.metering.segments import Segments, open_store
+from autopilot.metering.showback import showback
+from autopilot.metrics.exposition import Exposition
+from tests.kits.core_world import AUTO, decide, holds, observe, snapshot
+from tests.kits.metering_kit import asked
 
 LEAST = "currency: EUR\nregion: a\nregions: {a: {gpu_hour: {H100-80GB: 2.5}}}\n"
 
 
 def test_the_shipped_example_is_valid() -> None:
     """It has a price for every model, by region of the pool."""
-    prices = load_prices()
+    prices = load_prices().at(None)
     assert prices.gpu_hour("any", "H100-80GB") == 2.8
     assert prices.gpu_hour("edge", "H100-80GB") == 1.4
     assert prices.region_of("edge").carbon_g_kwh == 30
@@ -24,9 +34,9 @@ def test_the_shipped_example_is_valid() -> None:
 def test_a_model_without_price_is_an_error(tmp_path: Path) -> None:
     """A missing price is unknown, never zero."""
     (tmp_path / "p.yaml").write_text(LEAST)
-    assert flat_prices(2.0).gpu_hour("", "anything") == 2.0
+    assert flat_prices(2.0).at(None).gpu_hour("", "anything") == 2.0
     with pytest.raises(InputError, match="no price for L4"):
-        load_prices(tmp_path / "p.yaml").gpu_hour("a", "L4")
+        load_prices(tmp_path / "p.yaml").at(None).gpu_hour("a", "L4")
 
 
 def dated(*entries: str) -> str:
@@ -57,6 +67,7 @@ def test_a_dated_rate_counts_from_its_first_moment_up_to_its_end(tmp_path: Path)
         (LEAST.replace("EUR", "euro"), "currency: 'euro'"),
         (LEAST.replace("2.5", "-1"), "regions.a.gpu_hour.H100-80GB: -1"),
         (LEAST.replace("2.5", ".nan"), "gpu_hour.H100-80GB"),
+        (LEAST.replace("2.5", ".inf"), "gpu_hour.H100-80GB: inf"),
         (LEAST.replace("region: a", "region: b"), "region: 'b' is no region; there are a"),
         (LEAST + "pools: {x: aa}\n", "pools.x: 'aa' is no region"),
         (LEAST + "burst: 1\n", "burst: 1: extra inputs"),
@@ -70,6 +81,7 @@ def test_a_dated_rate_counts_from_its_first_moment_up_to_its_end(tmp_path: Path)
         (dated("{from: 2026-02-01, gpu_hour: {H100-80GB: -1}}"), "regions.a.dated.0.gpu_hour.H100-80GB: -1"),
         (LEAST + "budgets: {vision: -5}\n", "budgets.vision: -5"),
         (LEAST + "budget: .inf\n", "budget: inf"),
+        (LEAST + "budgets: {vision: 0}\n", "budgets.vision: 0: input should be greater than 0"),
         ("", "the file"),
         ("a: [", "invalid YAML"),
     ],
@@ -82,3 +94,31 @@ def test_a_bad_file_is_refused(text: str, words: str, tmp_path: Path) -> None:
         load_prices(path)
     assert words in str(error.value)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("with_date", [True, False])
+def test_a_price_that_is_valid_now_counts_on_every_face(with_date: bool, tmp_path: Path) -> None:
+    """Metrics, comparison, sizes, bills and FOCUS rows, of a run that is now, and of one without dates."""
+    start_s = time.time() - 60.0 if with_date else None
+    today = datetime.now(UTC)
+    day = timedelta(days=1)
+    text = dated(f"{{from: {today - day:%Y-%m-%d}, until: {today + 2 * day:%Y-%m-%d}, gpu_hour: {{other: 9}}}}")
+    (tmp_path / "p.yaml").write_text(text)
+    prices = load_prices(tmp_path / "p.yaml")
+    desk = Desk(price_file=tmp_path / "p.yaml").prices()
+    assert desk is not None
+    assert desk.gpu_hour("p", "L4") == 9
+    observation = observe(snapshot("1x4", [holds("g", 4)]), 30.0)
+    step = decide(observation)
+    exposition = Exposition(None, "1", prices, start_s)
+    exposition.tick(observation, step.decision, step.memory, AUTO)
+    series = [line for line in exposition.render(30.0).decode().splitlines() if "gpu_hour_price{" in line]
+    assert [float(line.split()[-1]) for line in series] == [9.0]
+    segments = Segments(tmp_path / "m", start_s=start_s)
+    grains = 4 * 30 * GRAINS_PER_GPU_S
+    row = Row(0, 30 * TICKS_PER_S, ("capacity", *[""] * 12), (grains, *[0] * 10))
+    segments.put(row.begin, row.end, [row, replace(row, key=("held", "vision", *[""] * 11))])
+    segments.close()
+    question = asked(open_store(tmp_path / "m"), prices)
+    assert showback(question).capacity_cost == pytest.approx(9 * 4 * 30 / 3600)
+    assert set(focus_rows(question)["ListUnitPrice"]) == {9.0}

@@ -90,7 +90,7 @@ def test_the_price_is_that_of_the_price_file() -> None:
     names, nodes = observation.snapshot.names, observation.snapshot.nodes
     pool, model = names.pools[int(nodes.pool[0])], names.gpu_models[int(nodes.gpu_model[0])]
     label = f"gpu_hour_price{{currency=USD,gpu_model={model},pool={pool}}}"
-    assert found[label] == prices.gpu_hour(pool, model)
+    assert found[label] == prices.at(None).gpu_hour(pool, model)
     bare = prices.model_copy(update={"regions": {prices.region: Region(gpu_hour={"none": 1.0})}, "pools": {}})
     exposition = Exposition(None, "1", bare)
     exposition.tick(observation, step.decision, step.memory, AUTO)
