@@ -15,6 +15,7 @@ from autopilot.core.model.units import counted
 from autopilot.files import check_output
 from simulator.inference.requests import read_requests
 from simulator.traces.catalog import TRACE_KINDS
+from simulator.traces.gpu_models import KNOWN_GPU_MODELS, models_like
 from simulator.traces.importers.common import Imported, ImportOptions, window_of
 from simulator.traces.jobs import jobs_from_frame
 from simulator.traces.slurm.replay import jobs_of_rows
@@ -126,7 +127,12 @@ class _Checked:
 
 
 def _check_jobs(frame: pd.DataFrame, source: Path) -> _Checked:
-    jobs = jobs_from_frame(jobs_of_rows(frame, source)[0], source)
+    rows = jobs_of_rows(frame, source)[0]
+    if "gpu_type" in rows:  # a short name of an accounting (a100) means the models alike, here those of every cluster
+        for cell in rows["gpu_type"].dropna().astype(str).unique():
+            alike = dict.fromkeys(model for name in cell.split("|") for model in models_like(name, KNOWN_GPU_MODELS))
+            rows["gpu_type"] = rows["gpu_type"].replace(cell, "|".join(alike))
+    jobs = jobs_from_frame(rows, source)
     tenants = len(np.unique(jobs.tenant.astype(str)))
     return _Checked(jobs.unusable_by_reason, len(jobs), tenants, jobs.span_s, jobs.total_gpu_s)
 

@@ -2,7 +2,8 @@
 
 Both `traces import slurm` and `simulate --jobs` read it here. Beside the columns of a job file the table has
 `eligible_s` (waiting for GPUs begins then), `start_s`, `end_s`, `suspended_s`, `shards`, `partition`, `qos`,
-`node_list`, and what joins rows to jobs (`simulator.traces.slurm.replay`): `gang`, `run_of`, `run`.
+`node_list`, `so_far_s` (of jobs that run still), and what joins rows to jobs (`simulator.traces.slurm.replay`): `gang`,
+`run_of`, `run`.
 """
 
 from __future__ import annotations
@@ -266,6 +267,8 @@ def _table(found: Accounting, columns: Mapping[str, str]) -> pd.DataFrame:
     table |= {"user": frame.get("user"), "name": frame.get("jobname")}
     for name in ("submit_s", "eligible_s", "start_s", "end_s", "duration_s", "suspended_s", "gpus"):
         table[name] = frame[name]
+    if (goes := frame["status"].isin(GOES)).any():
+        table["so_far_s"] = frame["elapsed_s"].where(goes)
     table |= {name: frame[name] for name in ("gpu_type", "mig_profile", "shards", "nodes", "cpus", "status", "limit_s")}
     for theirs in TEXTS:
         if theirs in frame and theirs not in ("user", "account"):

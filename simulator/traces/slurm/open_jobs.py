@@ -43,7 +43,9 @@ def let_open_jobs_run(frame: pd.DataFrame, notes: list[str]) -> None:
     now_s = float(
         np.nanmax(frame[[name for name in ("submit_s", "start_s", "end_s") if name in frame]].to_numpy(float))
     )
-    so_far_s = np.where(goes, now_s - frame["start_s"].to_numpy(np.float64), 0.0)
+    since_s = now_s - frame["start_s"].to_numpy(np.float64)
+    stated_s = frame["so_far_s"].to_numpy(np.float64) if "so_far_s" in frame else np.full(len(frame), np.nan)
+    so_far_s = np.where(goes, np.where(np.isnan(stated_s), since_s, stated_s), 0.0)
     limit_s = frame["limit_s"].to_numpy(np.float64) if "limit_s" in frame else np.full(len(frame), np.nan)
     alike = _RunTimes(frame)
     ways: Counter[str] = Counter()

@@ -46,7 +46,7 @@ def jobs_of_rows(frame: pd.DataFrame, path: Path) -> tuple[pd.DataFrame, list[st
     """The jobs, which arrive when they became eligible, and notes."""
     notes: list[str] = []
     frame = frame.copy()
-    for name in (each for each in ("eligible_s", *_LAST, "limit_s", "run", *_SUMMED) if each in frame):
+    for name in (each for each in ("eligible_s", *_LAST, "limit_s", "so_far_s", "run", *_SUMMED) if each in frame):
         frame[name] = number_array(frame, name, path)
     let_open_jobs_run(frame, notes)
     if "run_of" in frame and "run" in frame:

@@ -212,7 +212,7 @@ def test_open_jobs_run_on_and_are_asked_for(tmp_path: Path) -> None:
     lines = ["JobID|User|Account|State|Submit|Eligible|Start|End|ElapsedRaw|TimelimitRaw|AllocTRES|ReqTRES"]
 
     def add(job: int, state: str, eligible: object, start: object, end: object, limit_min: object, user: str) -> None:
-        ran = end - start if isinstance(start, int) and isinstance(end, int) else 0
+        ran = (end if isinstance(end, int) else 3010) - start if isinstance(start, int) else 0
         times = "|".join(
             f"{1_790_000_000 + each}" if isinstance(each, int) else str(each) for each in (eligible, start, end)
         )
@@ -243,6 +243,18 @@ def test_open_jobs_run_on_and_are_asked_for(tmp_path: Path) -> None:
     done = simulate(SimulateOptions(jobs=path, cluster="9x8", policies=("fifo",), telemetry="off", series=False))
     assert done.policies[0].result["jobs"]["finished"] == 9
     assert done.document()["as_recorded"]["jobs"]["finished"] == 4
+
+
+def test_slices_of_a_short_name_are_not_said_to_be_unusable(tmp_path: Path) -> None:
+    """`a100_1g.10gb` is a slice of some A100; one that no A100 has is named."""
+    path = tmp_path / "sacct.txt"
+    rows = [
+        f"{job}|u|COMPLETED|1790000000|1790000001|1790000061|00:01:00|gres/gpu:a100_{profile}=1"
+        for job, profile in enumerate(("1g.10gb", "1g.5gb", "1g.12gb"))
+    ]
+    path.write_text("\n".join(["JobID|User|State|Submit|Start|End|Elapsed|AllocTRES", *rows, ""]), encoding="utf-8")
+    report = import_trace("slurm", path, tmp_path / "out.csv")
+    assert report.unusable_by_reason == {"mig_profile exists on no GPU model that it may use": 1}
 
 
 def test_partitions_hold_jobs_to_pools(tmp_path: Path) -> None:
