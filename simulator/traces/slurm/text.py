@@ -271,11 +271,19 @@ class _Reader:
         name = self.names[column]
         if name in _STRICT:
             fits = _MATCHES[_STRICT[name]].fullmatch(cell) is not None
-            return 0 if fits and (parts == 1 or _STRICT[name] == "list") else _MUST
+            if not fits or (parts > 1 and _STRICT[name] != "list"):
+                return _MUST
+            return 0 if parts == 1 else _repeated(cell)
         if name in COUNTS:
             return 0 if parts == 1 and _NUMBER.fullmatch(cell) else _MUST
         odd = 0 if _shape(cell) in self.shapes[column] else 2
         return odd if name in FREE and parts == 1 else 1 if name in FREE else odd + 5 * (parts - 1)
+
+
+def _repeated(cell: str) -> int:
+    """How many items of a list have a name that another one has: where commas separate columns, it is of two lists."""
+    names = [item.partition("=")[0] for item in cell.split(",")]
+    return len(names) - len(set(names))
 
 
 def _shape(cell: str) -> str:

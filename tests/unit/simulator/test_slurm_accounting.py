@@ -301,6 +301,21 @@ def test_what_cannot_be_read_names_the_remedy(text: str, words: str, tmp_path: P
     assert "\n" not in str(caught.value)
 
 
+def test_two_lists_between_commas_are_told_apart(tmp_path: Path) -> None:
+    """As `sacct --parsable --delimiter=,` of a real Slurm prints shards and an exclusive node."""
+    path = tmp_path / "sacct.txt"
+    path.write_text(
+        "JobID,JobName,Account,State,Submit,Start,End,ElapsedRaw,ReqTRES,AllocTRES,\n"
+        "29,shards,physics,COMPLETED,2026-11-29T21:43:44,2026-11-29T21:44:01,2026-11-29T21:44:09,8,"
+        "billing=1,cpu=1,gres/shard=3,mem=1000M,node=1,billing=1,cpu=1,gres/shard=3,node=1,\n"
+        "38,alone, or so,physics,COMPLETED,2026-11-29T21:43:45,2026-11-29T21:44:24,2026-11-29T21:44:30,6,"
+        "billing=1,cpu=1,gres/gpu:a100=2,gres/gpu=2,node=1,billing=32,cpu=32,gres/gpu:a100=8,gres/gpu=8,node=1,\n",
+        encoding="utf-8",
+    )
+    frame = read_accounting(path).frame
+    assert (frame.shards.tolist()[0], frame.gpus.tolist()[1], frame.name.tolist()[1]) == (3, 8, "alone, or so")
+
+
 @pytest.mark.parametrize(
     ("tres", "expected"),
     [
