@@ -30,7 +30,7 @@ from simulator.traces.slurm.columns import (
 from simulator.traces.slurm.documents import read_document
 from simulator.traces.slurm.fields import OURS, TEXTS, is_accounting
 from simulator.traces.slurm.open_jobs import GOES, WAITS
-from simulator.traces.slurm.text import first_line, opened, read_rows, read_text, split_header
+from simulator.traces.slurm.text import first_line, is_fixed_width, opened, read_rows, read_text, split_header
 from simulator.traces.slurm.tres import Gpus, gpus_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def looks_like_accounting(path: Path) -> bool:
         with opened(path) as handle:
             start = handle.read(4096)
         return b'"jobs"' in start or b'"slurm"' in start.lower()
-    return bool(head) and is_accounting(split_header(head))
+    if not head:
+        return False
+    return is_accounting(split_header(head)) or is_fixed_width(head, first_line(path, second=True))
 
 
 def read_accounting(

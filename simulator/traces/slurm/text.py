@@ -85,15 +85,23 @@ def opened(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def first_line(path: Path) -> str:
-    """The first line that is not blank; empty where the file cannot be read as text."""
+_DASHES = re.compile(r"[-\s]*-[-\s]*")
+
+
+def first_line(path: Path, *, second: bool = False) -> str:
+    """The first line that is not blank, or the `second` one; empty where the file cannot be read as text."""
     try:
         with opened(path) as handle:
             head = handle.read(LONGEST_HEAD)
     except _FAILURES:
         return ""
     lines = head.decode("utf-8-sig", "replace").lstrip().splitlines()
-    return "" if b"\0" in head or not lines else lines[0]
+    return "" if b"\0" in head or len(lines) <= second else lines[second]
+
+
+def is_fixed_width(header: str, below: str) -> bool:
+    """Whether these are the first lines of what sacct prints without --parsable: names above dashes."""
+    return bool(_DASHES.fullmatch(below)) and "jobid" in {field_of(name) for name in header.split()}
 
 
 def read_text(path: Path) -> tuple[str, str]:
@@ -140,7 +148,7 @@ def read_rows(path: Path, text: str) -> Rows:
     if start is None:
         raise InputError(f"{path}: nothing but blank lines in the file")
     header, body = lines[start], lines[start + 1 :]
-    if body and re.fullmatch(r"[-\s]*-[-\s]*", body[0]):
+    if body and _DASHES.fullmatch(body[0]):
         raise InputError(
             f"{path}: columns of fixed width, which cut what is longer; ask sacct for --parsable2 (-P): {ASK}"
         )
