@@ -118,6 +118,10 @@ class Prices(BaseModel):
         """Moments since 1970 at which some price changes."""
         return sorted({at for name in self.regions for entry in self._validity(name) for at in entry[:2] if at < inf})
 
+    def fixed(self, moment_s: float) -> Prices:
+        """This file with the rates of one moment for all time."""
+        return self.model_copy(update={"regions": dict(self.at(moment_s).regions)})
+
     def at(self, moment_s: float | None) -> Tariff:
         """The prices that are valid at a moment since 1970; None: now, as for a run without dates."""
         moment_s = time.time() if moment_s is None else moment_s

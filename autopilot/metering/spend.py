@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -140,8 +141,9 @@ def daily_spending(store: Store, prices: Prices, now_s: float | None = None) -> 
 def month_forecasts(store: Store, prices: Prices, now_s: float | None = None) -> list[MonthForecast]:
     """The month of `now_s` (None: the end of the store) of each tenant with charges or a budget, and of all together.
 
-    An open day is drawn from the days of its weekday in the `WEEKS` before; the days of one week come from one week, as
-    a busy day is rarely alone. The draws are the same at every call. Raises `InputError` as `daily_spending` does.
+    An open day is drawn from the days of its weekday in the `WEEKS` before, at the prices that count when it begins;
+    the days of one week come from one week, as a busy day is rarely alone. The draws are the same at every call. Raises
+    `InputError` as `daily_spending` does.
     """
     if not store.segments or store.start_s is None:
         return []
@@ -153,18 +155,29 @@ def month_forecasts(store: Store, prices: Prices, now_s: float | None = None) ->
     begin = min(first, today - timedelta(days=7 * WEEKS))
     whole = (today.date() - begin.date()).days
     edges = [calendar.ticks(begin + timedelta(days=day)) for day in range(whole + 1)]
-    daily = daily_charges(
-        Asked(store, prices, calendar, edges[0], max(edges[-1] + 1, now)), [*edges, max(edges[-1] + 1, now)]
-    )
+    edges.append(max(edges[-1] + 1, now))
+
+    def daily_at(rates: Prices) -> Daily:
+        return daily_charges(Asked(store, rates, calendar, edges[0], edges[-1]), edges)
+
+    daily = daily_at(prices)
+    charges = _with_all(daily, prices.budgets)
+    ahead = [today + timedelta(days=day) for day in range(open_days)]
+    changes = prices.changes_s()
+    rates = [bisect_right(changes, day.timestamp()) for day in ahead]  # number of the rates of each open day
+    since = {number: day.timestamp() for number, day in reversed(list(zip(rates, ahead, strict=True)))}
+    whole_ago = bisect_right(changes, begin.timestamp())
+    at = {
+        number: charges if number == whole_ago else _with_all(daily_at(prices.fixed(at_s)), charges)
+        for number, at_s in since.items()
+    }
     month = whole - (today.date() - first.date()).days
-    charges = {name: np.array(values) for name, values in daily.charges.items()}
-    charges |= {name: np.zeros(whole + 1) for name in prices.budgets if name not in charges}
-    charges |= {"": np.sum(list(charges.values()), axis=0)} if charges else {}
     budgets = {**prices.budgets, **({} if prices.budget is None else {"": prices.budget})}
     found = []
     for tenant, values in sorted(charges.items()):
         so_far = float(values[month:].sum())
-        levels = _drawn(values[:-1], daily.known[:-1], float(values[-1]), open_days)
+        past = [at[number][tenant][:-1] for number in rates]
+        levels = _drawn(past, daily.known[:-1], float(values[-1]))
         whole_days = float(values[month:-1].sum())
         low, middle, high = (None,) * 3 if levels is None else (whole_days + each for each in levels)
         budget = budgets.get(tenant)
@@ -172,17 +185,27 @@ def month_forecasts(store: Store, prices: Prices, now_s: float | None = None) ->
     return found
 
 
-def _drawn(values: np.ndarray, known: Sequence[bool], today: float, open_days: int) -> list[float] | None:
-    """Quantiles (`LEVELS`) of the sum of today and the days after it; None: too little history."""
+def _with_all(daily: Daily, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """The charges of each tenant and of all together (""), with those in `names` that have none."""
+    found = {name: np.array(values) for name, values in daily.charges.items()}
+    found |= {name: np.zeros(len(daily.known)) for name in names if name and name not in found}
+    return found | ({"": np.sum(list(found.values()), axis=0)} if found else {})
+
+
+def _drawn(past: Sequence[np.ndarray], known: Sequence[bool], today: float) -> list[float] | None:
+    """Quantiles (`LEVELS`) of the sum of today and the days after it; None: too little history.
+
+    `past`: for each of these days the charges of the days before today, at its prices.
+    """
     rng = np.random.default_rng(0)
     total = np.zeros(DRAWS)
-    picks = rng.random((DRAWS, open_days // 7 + 1))
-    for ahead in range(open_days):
+    picks = rng.random((DRAWS, len(past) // 7 + 1))
+    for ahead, values in enumerate(past):
         back = range(len(values) - 7 + ahead % 7, -1, -7)
-        past = [values[at] for at in list(back)[:WEEKS] if known[at]]
-        if len(past) < LEAST_WEEKS:
+        like = [values[at] for at in list(back)[:WEEKS] if known[at]]
+        if len(like) < LEAST_WEEKS:
             return None
-        drawn = np.array(past)[(picks[:, ahead // 7] * len(past)).astype(int)]
+        drawn = np.array(like)[(picks[:, ahead // 7] * len(like)).astype(int)]
         total += np.maximum(drawn, today) if ahead == 0 else drawn
     return [float(each) for each in np.quantile(total, LEVELS)]
 

@@ -22,7 +22,7 @@ FIRST_REFUSALS = 5
 """Number of refused requests that a run keeps in full; all are counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, whose message for an unknown field names nothing
 class Job:
     """One job, as it was submitted. Times are virtual seconds from the start of the run."""
 
@@ -41,7 +41,7 @@ class Job:
     service: bool  # a replica of a service, not a job
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Running:
     """A job on its GPUs."""
 
@@ -52,7 +52,7 @@ class Running:
     leaving: bool  # evicted, and still on its GPUs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Node:
     """One node. `open` is False where it is down or cordoned: nothing starts there."""
 

@@ -118,6 +118,11 @@ def change(view: api.View) -> None:
     view.nodes[0].free = ()  # type: ignore[misc]
 
 
+def misname(view: api.View) -> None:
+    """Changes a figure of the view at a node, which has none of that name."""
+    view.nodes[0].free_gpus = 8  # type: ignore[attr-defined]
+
+
 def spin(view: api.View) -> None:
     """Ends neither by itself nor by an error."""
     while True:
@@ -131,6 +136,7 @@ def spin(view: api.View) -> None:
         (lambda view: 1 / 0, r"decide at 0 s, with 0 jobs waiting: raised ZeroDivisionError.*test_plugins.py, line"),
         (lambda view: sys.exit(3), "raised SystemExit"),
         (change, "raised FrozenInstanceError"),
+        (misname, "raised FrozenInstanceError: cannot assign to field 'free_gpus'"),
         (spin, r"took more than 0.2 s of real time \(.*test_plugins.py, line .*decide_limit_s"),
         (lambda view: view.start("j1"), "raised TypeError: a Job of view.waiting"),
         (lambda view: view.now_s, "returned 0, which is not after view.now_s"),

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from autopilot.app.commands.showback_commands import Words, run_showback
+from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError
 from autopilot.metering.amounts import Row
 from autopilot.metering.focus import focus_rows
 from autopilot.metering.segments import open_store
 from tests.kits.metering_kit import asked
+from tests.tidy.tree import ROOT
 from tests.unit.metering.test_showback import PRICES, ROWS, row, stored
 
 Capture = pytest.CaptureFixture[str]
@@ -96,3 +100,12 @@ def test_a_question_that_has_no_whole_answer_says_so_once(
         said = str(error)
     assert says in said
     assert "\n" not in said.strip()
+
+
+def test_the_jobs_of_the_page_keep_their_dates(tmp_path: Path, capsys: Capture) -> None:
+    """The example of docs/finance.md begins on a day of January, so its bills have months."""
+    runpy.run_path(str(ROOT / "examples" / "quarter_of_jobs.py"), run_name="__main__")
+    (tmp_path / "jobs.csv").write_text(capsys.readouterr().out)
+    world = build_world(SimulateOptions(jobs=tmp_path / "jobs.csv", cluster="2x8"))
+    assert world.start_s == pd.Timestamp("2026-01-05T08:00:00Z").timestamp()
+    assert len(world.jobs().submit_s) == 240

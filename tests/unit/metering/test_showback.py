@@ -358,6 +358,31 @@ def test_a_month_is_forecast_from_the_weekdays_before(tmp_path: Path) -> None:
     assert highest_budgets(found[51].values(), 8) == {"t": pytest.approx(1.2), "(all)": pytest.approx(0.72)}
 
 
+def test_open_days_are_forecast_at_the_prices_that_count_then(tmp_path: Path) -> None:
+    """One GPU-hour a day: 4.0 until 9 February, 2.0 from then on, 1.0 from 21 February on, known in advance."""
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    segments = Segments(tmp_path, start_s=begin.timestamp(), every=10_000)
+    rows = [row("capacity", 2), row("held", 1, tenant="t", queue="t"), row("reserved", 1, queue="t"), row("idle", 1)]
+    for at in range(0, 46 * DAY, DAY):
+        segments.put(at, at + DAY, [Row(at, at + DAY, each.key, each.amounts) for each in rows])
+    segments.close()
+    dated = [
+        {"from": "2026-02-09", "until": "2026-02-21", "gpu_hour": {"H100-80GB": 2.0}},
+        {"from": "2026-02-21", "gpu_hour": {"H100-80GB": 1.0}},
+    ]
+    given = Prices.model_validate(
+        {
+            "currency": "EUR",
+            "region": "a",
+            "regions": {"a": {"gpu_hour": {"H100-80GB": 4.0}, "dated": dated}},
+            "budget": 50.0,
+        }
+    )
+    for each in month_forecasts(open_store(tmp_path), given):
+        assert each.so_far == pytest.approx(4.0 * 8 + 2.0 * 7)
+        assert each.middle == pytest.approx(4.0 * 8 + 2.0 * 12 + 1.0 * 8), each.tenant
+
+
 def spent(tenant: str, charge: float, mean: float | None) -> Spending:
     """The last day of a tenant."""
     return Spending(tenant, 0.0, charge, mean, 30, "EUR")
