@@ -25,6 +25,8 @@ BELIEVED = (0.8, 0.25)
 """Least share of starts reproduced, and most relative error of the mean wait, with which a what-if is believed."""
 LARGE_ONLY = (0.5, 0.5)
 """The same, with which large differences are believed."""
+LEAST_WAITED = 10
+"""Jobs that waited, recorded or simulated, without which nothing is said of a what-if."""
 MOST_GROUPS = 10
 """Partitions with rows of their own: those with the most jobs."""
 DAY_S, HOUR_S = 86_400.0, 3600.0
@@ -163,7 +165,10 @@ def _off_s(block: Mapping[str, Any]) -> float:
 
 
 def _belief(block: Mapping[str, Any], least_s: float) -> tuple[str, str]:
-    """`yes`, `large` (differences only) or `no`, and the words."""
+    """`yes`, `large` (differences only), `no` or `unknown`, and the words."""
+    waited = block["waited"]["jobs"]
+    if waited < LEAST_WAITED:
+        return "unknown", f"{counted(waited, 'job')} waited, too few to judge a what-if by"
     off_s, ratio = _off_s(block), block["within_tolerance_ratio"] or 0.0
     theirs = block["wait_s_mean_recorded"] or 0.0
     waits = (

@@ -225,13 +225,13 @@ def _limits(found: Accounting) -> None:
     """UNLIMITED and Partition_Limit are no limit; sites write a year or more for none."""
     frame = found.frame
     if "timelimit" not in frame and "timelimitraw" not in frame:
-        found.notes.append("the file has no time limits; ask sacct for TimelimitRaw")
+        found.notes.append("the file has no time limits, so easy and slurm assume some; ask sacct for TimelimitRaw")
         return
     words = frame[[name for name in ("timelimit", "timelimitraw") if name in frame]]
     given = (words != "").any(axis=1) & frame["limit_s"].isna()
     long = int((frame["limit_s"] >= NO_LIMIT_S).sum())
     for count, what in (
-        (int(given.sum()), "no time limit"),
+        (int(given.sum()), "no time limit; easy and slurm assume one"),
         (int((~given & frame["limit_s"].isna()).sum()), "an unknown time limit"),
         (long, "a limit of a year or more, which stands for none"),
     ):

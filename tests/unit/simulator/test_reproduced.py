@@ -137,6 +137,14 @@ def test_a_recorded_site_is_reproduced_by_its_own_scheduler(tmp_path: Path, caps
         assert "so a what-if can be believed where" in text
 
 
+def test_nothing_is_said_of_a_what_if_where_hardly_a_job_waited(tmp_path: Path) -> None:
+    """Starts without waiting are reproduced by every policy."""
+    found = planted(tmp_path, lambda rows: rows.__delitem__(slice(5, None)), "4x8").reproduction()
+    assert found is not None
+    assert found["believed"] == "unknown"
+    assert "too few" in found["words"]
+
+
 def test_a_comparison_reads_the_site_and_shows_what_was_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
