@@ -96,7 +96,9 @@ REASONS: Mapping[Code, str] = {
     Code.PROTECTED_CLASS: "a victim belongs to a protected class",
     Code.OPTED_OUT: "the workload opted out",
     Code.NOT_PREEMPTIBLE: "a victim is not preemptible",
-    Code.MIN_RUNTIME: "the youngest victim has run {value:s} (at least {threshold:s} are promised)",
+    Code.MIN_RUNTIME: "a victim has run {value:s} (at least {threshold:s} are promised)",
+    Code.STOPPED_OFTEN: "a victim was stopped {value:time|times} for other work (at most {threshold}); only contracts "
+    "may stop it again",
     Code.DWELL: "the wish has lasted {value:s} (it must last {threshold:s})",
     Code.COOL_DOWN: "a victim was disrupted before; {value:s} of its cool-down are left",
     Code.GIVEN_UP: "its last start in the place of others was given up; {value:s} of its cool-down are left",

@@ -20,6 +20,7 @@ FIELD_OF: dict[Code, str] = {
     Code.CAPPED: "promises.least_ratio",
     Code.PROTECTED_CLASS: "protection.classes",
     Code.MIN_RUNTIME: "protection.min_runtime_s",
+    Code.STOPPED_OFTEN: "protection.most_stops",
     Code.DWELL: "hysteresis.dwell_s",
     Code.COOL_DOWN: "hysteresis.cool_down_s",
     Code.MARGIN: "hysteresis.margin_ratio",

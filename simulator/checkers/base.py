@@ -48,6 +48,7 @@ class Rules:
     excluded: frozenset[int] = frozenset()  # jobs that opted out
     held_actions: frozenset[str] = frozenset()  # actions that are decided and shown, but not carried out
     cool_down_s: float | None = None  # disrupted work is not disrupted again for this long
+    most_stops: int | None = None  # weighed evictions of one job for other work
     blast_ratio: float | None = None  # GPUs taken per GPU that starts on them
     landing_s: float = 600.0  # after this long the taking is no longer awaited
     grace_s: float = 0.0  # evicted work has to leave within this time
@@ -101,6 +102,7 @@ class Rules:
             concurrent=policy.budget.concurrent,
             excluded=excluded,
             cool_down_s=policy.hysteresis.cool_down_s,
+            most_stops=policy.protection.most_stops,
             blast_ratio=policy.preemption.blast_ratio,
             landing_s=policy.preemption.pipelined_timeout_s,
             grace_s=policy.preemption.grace_s,

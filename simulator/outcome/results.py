@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import fsum, isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.outcome.fared import evictions, longest_waits, submitted_jobs, waited_s
 from simulator.outcome.idle_use import IdleUse
@@ -24,6 +24,7 @@ from simulator.traces.table_files import write_table, write_text
 if TYPE_CHECKING:
     import pandas as pd
 
+N = TypeVar("N", int, float)
 SCHEMA = "gpu-autopilot/simulation/1"
 
 
@@ -75,7 +76,7 @@ class Setting:
     engine: str | None = None  # the baseline in charge, beside which the policies only recommended
 
 
-def quantile(ordered: Sequence[float], ratio: float) -> float | None:
+def quantile(ordered: Sequence[N], ratio: float) -> N | None:
     """`sorted[int(ratio n)]`, the definition of every percentile of a result; None for no values."""
     return ordered[min(int(ratio * len(ordered)), len(ordered) - 1)] if ordered else None
 
@@ -177,6 +178,8 @@ def _disruptions(simulated: Simulated) -> dict[str, Any]:
         "preemptions_per_1000_jobs": _ratio(accounts.preemptions, thousands),
         "migrations_per_1000_jobs": _ratio(accounts.migrations, thousands),
         **evictions(simulated),
+        **_stops_per_job("stops", simulated, accounts.weighed_stops),
+        **_stops_per_job("contract_stops", simulated, accounts.contract_stops),
         "regeometries": accounts.regeometries if any(hardware.mig) or accounts.regeometries else None,
         "lost_gpu_s": gpu_s(lost),
         "reversals": accounts.reversals,
@@ -185,6 +188,13 @@ def _disruptions(simulated: Simulated) -> dict[str, Any]:
         "lost_since_checkpoint_gpu_s": gpu_s(lost - accounts.lost_no_bandwidth),
         "lost_no_bandwidth_gpu_s": gpu_s(accounts.lost_no_bandwidth),
     }
+
+
+def _stops_per_job(name: str, simulated: Simulated, stops: Mapping[int, int]) -> dict[str, int | None]:
+    """How often jobs were stopped or moved for other work."""
+    ordered = sorted(stops.get(job, 0) for job in submitted_jobs(simulated))
+    ratios = {"p50": 0.50, "p99": 0.99, "max": 1.0}
+    return {f"{name}_per_job_{level}": quantile(ordered, ratio) for level, ratio in ratios.items()}
 
 
 def _guarantees(simulated: Simulated) -> dict[str, Any] | None:

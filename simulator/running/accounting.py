@@ -67,6 +67,8 @@ class Accounts:
         self.shares: list[Share] = [Share() for _ in cluster.jobs.tenants]
         self.submitted = 0
         self.moves: Counter[int] = Counter()  # by job
+        self.weighed_stops: Counter[int] = Counter()  # by job: for other work, that it had to be worth
+        self.contract_stops: Counter[int] = Counter()  # by job: for other work, by contract
         self.lost: Counter[int] = Counter()  # by job
         self.preemptions = 0
         self.migrations = 0
@@ -80,6 +82,7 @@ class Accounts:
         self._early = 0  # useful before the last submit, of jobs that were never disrupted
         self._kept: dict[int, list[tuple[int, int, int]]] = {}  # disrupted job -> (early, late ticks, width)
         self._left: dict[int, tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
+        self._by_contract: dict[int, bool] = {}  # jobs that are evicted and have not left
         self._at: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     # --- facts ----------------------------------------------------------------------------
@@ -99,6 +102,7 @@ class Accounts:
 
     def on_evicting(self, fact: Evicting) -> None:
         """Count it."""
+        self._by_contract[fact.job] = fact.contract
         if fact.why == Why.MOVE:
             self.migrations += 1
             self.moves[fact.job] += 1
@@ -114,6 +118,9 @@ class Accounts:
     def on_stopped(self, fact: Stopped) -> None:
         """Record one stay on the GPUs."""
         job, why, full = fact.job, fact.why, fact.full_milli
+        contract = self._by_contract.pop(job, False)
+        if why in _DISRUPTED:
+            (self.contract_stops if contract else self.weighed_stops)[job] += 1
         allocated = int((fact.at_s - fact.start_s) * TICKS_PER_S) * fact.milli
         early_s = min(fact.at_s, self._last_submit_s) - fact.start_s
         self._early_allocated += max(int(early_s * TICKS_PER_S), 0) * fact.milli

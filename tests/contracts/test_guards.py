@@ -200,6 +200,7 @@ CASES: dict[str, tuple[dict[str, Any], Disrupt]] = {
     "hysteresis": ({}, Disrupt("w", ("v",), benefit_gpu_s=0.5)),
     "budget": ({}, Disrupt("w", ("v",))),
     "mode": ({}, Disrupt("w", ("v",))),
+    "stops": ({}, Disrupt("w", ("v",))),
 }
 
 
@@ -208,6 +209,7 @@ def test_without_the_guard_the_bug_gets_through(name: str) -> None:
     """A wish that one guard alone holds is held with it and carried out without it."""
     columns, action = CASES[name]
     policy = with_policy(CALM, budget={"per_cluster": 0, "concurrent": 0}) if name == "budget" else CALM
+    policy = with_policy(policy, protection={"most_stops": 0}) if name == "stops" else policy
     observation = world("1x8", [holds("v", 8, **columns), waits("w", 8)], 9000.0, kill_switch=False)
     if name == "mode":
         policy = replace(policy, modes=replace(policy.modes, backfill=Mode.RECOMMEND))

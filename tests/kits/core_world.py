@@ -378,13 +378,14 @@ class Disrupt:
     benefit_gpu_s: float = 1e9
     cost_gpu_s: float = 1.0
     contract: bool = False
+    takes: StopReason = StopReason.BACKFILL
     answers: list[bool] = field(default_factory=list)
 
     def __call__(self, ctx: Context, submit: Submit) -> None:
         """The action."""
         ids = ctx.observation.snapshot.workloads.id.tolist()
         draft = EvictDraft(
-            case=Case("backfill", "evict", takes=StopReason.BACKFILL, contract="planted" if self.contract else ""),
+            case=Case("backfill", "evict", takes=self.takes, contract="planted" if self.contract else ""),
             row=ids.index(self.winner),
             benefit_gpu_s=self.benefit_gpu_s,
             cost_gpu_s=self.cost_gpu_s,

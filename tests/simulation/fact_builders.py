@@ -34,6 +34,7 @@ RULES = Rules(
     per_tenant=2,
     per_node=1,
     cool_down_s=1800.0,
+    most_stops=3,
     blast_ratio=2.0,
     landing_s=600.0,
     grace_s=120.0,

@@ -120,6 +120,14 @@ PLANTS = (
         caught_by="min-runtime",
         actions=GAIN,
     ),
+    Plant(
+        guard="stops",
+        world=full_with_backlog,
+        codes=frozenset({"stopped_often"}),
+        caught_by="preemption-rate",
+        actions=GAIN,
+        policy=replace(allowing(per_node=99, per_tenant=99, per_cluster=99), protection=Protection(most_stops=0)),
+    ),
     Plant(guard="hysteresis", world=half_empty, codes=frozenset({"margin"}), caught_by="flapping", actions=VAIN),
     Plant(
         guard="hysteresis",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autopilot.core.checkpoints.earlier_stops import without_gone
 from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.model.memory import ControllerMemory, Stop
 from autopilot.core.model.operations import EvictOperation, Save, StopReason
@@ -117,6 +118,8 @@ def remember_stops(
                     victim.lost_gpu_s,
                     victim.worst_gpu_s,
                     _asked(effect),
+                    effect.subject.uid,
+                    not victim.contract and _for_others(effect),
                 )
             )
     return replace(memory, stops=(*memory.stops, *stops))
@@ -130,15 +133,20 @@ def _asked(effect: Instruction) -> bool:
     return False
 
 
+def _for_others(effect: Instruction) -> bool:
+    """True for an eviction that makes room for other work."""
+    return isinstance(effect.operation, EvictOperation) and effect.operation.reason.for_others
+
+
 def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[ControllerMemory, tuple[Loss, ...]]:
-    """Memory with the save statistics of completed stops, and the actual losses of these stops.
+    """Memory with the save statistics and the counts of completed stops, and the actual losses of these stops.
 
     A stop is complete when its workload shows a later incarnation or has ended. A stop whose effect failed, or that is
     not complete within STOP_KEPT_S, is forgotten. A declined stop counts as a request without a checkpoint; one that
     could not be requested makes the work count as not saving.
     """
     if not memory.stops:
-        return memory, ()
+        return without_gone(memory, observation.snapshot.workloads), ()
     work = observation.snapshot.workloads
     rows = {str(name): row for row, name in enumerate(work.id.tolist())}
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
@@ -146,6 +154,7 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
     losses: list[Loss] = []
     asked: list[tuple[Stop, bool]] = []
     unasked: list[str] = []
+    counts = dict(memory.weighed_stops)
     for stop in memory.stops:
         outcome, row = outcomes.get(stop.instruction_id), rows.get(stop.workload)
         if outcome is not None and outcome.cause == Cause.UNASKED:
@@ -159,11 +168,13 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
                     stop.proposal_id, stop.workload, stop.incarnation, lost_gpu_s, stop.expected_gpu_s, stop.worst_gpu_s
                 )
             )
+            if stop.weighed:
+                counts[stop.uid] = counts.get(stop.uid, 0) + 1
             if stop.asked and not np.isnan(lost_gpu_s):
                 asked.append((stop, lost_gpu_s <= SAVED_S * max(stop.gpus, 1.0)))
         elif observation.now_s < stop.at_s + STOP_KEPT_S and not _failed(outcome):
             still.append(stop)
-    memory = replace(memory, stops=tuple(still))
+    memory = without_gone(replace(memory, stops=tuple(still), weighed_stops=counts), work)
     return _learn(_not_saving(memory, unasked), asked, rows), tuple(losses)
 
 

@@ -295,7 +295,7 @@ def _wake_at(
     timers += recut_timers_s(memory, policy, now_s)
     timers += storm_timers_s(memory, policy)
     timers += planner.ctx.plan.wake_s
-    timers += _guaranteed_until_s(observation, chosen, policy)
+    timers += _guaranteed_until_s(planner.ctx, chosen)
     timers += [timer for action in actions for timer in action.timers(planner.ctx)]
     if any(entry.state == "reported" for entry in memory.in_flight.values()):
         timers.append(now_s + policy.views.look_again_s)
@@ -307,7 +307,7 @@ def _wake_at(
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
 
 
-def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) -> list[float]:
+def _guaranteed_until_s(ctx: Context, chosen: Plan) -> list[float]:
     """When the guaranteed run time of victims ends, where it alone protects them."""
     sheltered = {
         victim.workload
@@ -317,9 +317,10 @@ def _guaranteed_until_s(observation: Observation, chosen: Plan, policy: Policy) 
     }
     if not sheltered:
         return []
-    work = observation.snapshot.workloads
-    starts_s = running_since(work)[named(work.id, sheltered)]
-    return [start_s + policy.protection.min_runtime_s for start_s in starts_s.tolist()]
+    work = ctx.observation.snapshot.workloads
+    rows, starts_s = named(work.id, sheltered), running_since(work)
+    lengths_s = (ctx.stops.guaranteed_s, ctx.policy.protection.min_runtime_s)  # earlier stops do not count for all
+    return [until_s for length_s in lengths_s for until_s in (starts_s + length_s)[rows].tolist()]
 
 
 def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:

@@ -61,6 +61,7 @@ ENDS = frozenset(
         Code.PROTECTED_CLASS,
         Code.NOT_PREEMPTIBLE,
         Code.WITHOUT_CHECKPOINT,
+        Code.STOPPED_OFTEN,
         Code.PARTIAL_GANG,
         Code.PARTIAL_EVICTION,
         Code.NODE_UNFIT,

@@ -16,6 +16,7 @@ from autopilot.core.guards import (
     protected,
     regeometry,
     slo,
+    stops,
     storm,
     telemetry,
 )
@@ -29,6 +30,7 @@ GUARDS: tuple[tuple[str, Check], ...] = (
     (slo.NAME, slo.check),  # no service that misses its objective already
     (blast_radius.NAME, blast_radius.check),  # what is taken against what is needed
     (min_runtime.NAME, min_runtime.check),  # no victim younger than its guarantee
+    (stops.NAME, stops.check),  # no victim that was stopped too often
     (hysteresis.NAME, hysteresis.check),  # margin, dwell, cool-down
     (budget.NAME, budget.check),  # disruptions per window and at once
     (contract.NAME, contract.check),  # what contracts take for one beneficiary

@@ -11,22 +11,30 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
 
 NAME = "min_runtime"
+UNIT = "s run by a victim"
 
 PASSES = allow(NAME, 0.0, "victims", 0.0)
 """The verdict on what the rule does not concern."""
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the youngest victim. A victim with an unknown start time counts as just started."""
-    limit_s = ctx.policy.protection.min_runtime_s
-    work = ctx.observation.snapshot.workloads
+    """Judged by the victim whose guarantee ends last. A victim with an unknown start time counts as just started.
+
+    Earlier stops make the guarantee longer (core/checkpoints/earlier_stops.py), but not for what leaves for its own
+    sake or does nothing.
+    """
     if not draft.victims:
         return PASSES
-    starts: list[float] = running_since(work)[list(draft.victims)].tolist()
-    latest_s = max(ctx.now_s if isnan(start) else start for start in starts)
-    youngest_s = ctx.now_s - latest_s
+    rows, least_s = list(draft.victims), ctx.policy.protection.min_runtime_s
+    starts = [ctx.now_s if isnan(start) else start for start in running_since(ctx.observation.snapshot.workloads)[rows]]
+    lengths = ctx.stops.guaranteed_s[rows].tolist() if draft.case.takes.for_others else [least_s] * len(rows)
+    # the sum that the timer waits for
+    until_s, start_s, limit_s = max(
+        (start + length, start, length) for start, length in zip(starts, lengths, strict=True)
+    )
+    run_s = float(ctx.now_s - start_s)
     if draft.contract:
-        return waive(NAME, youngest_s, "s run by the youngest victim", limit_s, at_least=True)
-    if ctx.now_s < latest_s + limit_s:  # the sum that the timer waits for
-        return deny(NAME, Code.MIN_RUNTIME, youngest_s, "s run by the youngest victim", limit_s, at_least=True)
-    return allow(NAME, youngest_s, "s run by the youngest victim", limit_s, at_least=True)
+        return waive(NAME, run_s, UNIT, limit_s, at_least=True)
+    if ctx.now_s < until_s:
+        return deny(NAME, Code.MIN_RUNTIME, run_s, UNIT, limit_s, at_least=True)
+    return allow(NAME, run_s, UNIT, limit_s, at_least=True)

@@ -69,6 +69,7 @@ class Code(StrEnum):
     OPTED_OUT = "opted_out"
     NOT_PREEMPTIBLE = "not_preemptible"
     MIN_RUNTIME = "min_runtime"
+    STOPPED_OFTEN = "stopped_often"  # a victim was stopped for other work as often as policy allows
     DWELL = "dwell"
     COOL_DOWN = "cool_down"
     GIVEN_UP = "given_up"

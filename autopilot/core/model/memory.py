@@ -83,6 +83,8 @@ class Stop:
     expected_gpu_s: float
     worst_gpu_s: float
     asked: bool  # a checkpoint was requested before the stop
+    uid: str = ""
+    weighed: bool = False  # for other work that had to be worth it; a shrink is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +328,7 @@ class ControllerMemory:
     services: Mapping[str, ServiceRecord] = field(default_factory=dict)
     starting_s: Mapping[str, float] = field(default_factory=dict)  # replica that starts up -> since when
     stops: tuple[Stop, ...] = ()
+    weighed_stops: Mapping[str, int] = field(default_factory=dict)  # uid -> how often it was stopped for other work
     # checkpoint requests: (made, answered by a checkpoint)
     tenant_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -43,12 +43,18 @@ class StopReason(StrEnum):
         """True where the work is stopped for its own sake: it is broken or hangs."""
         return self in _FOR_ITSELF
 
+    @property
+    def for_others(self) -> bool:
+        """True where the work makes room for other work. Idle work and work past its limit leave room by themselves."""
+        return self not in _OWN
+
 
 _BY_CONTRACT = frozenset(
     {StopReason.RECLAIM, StopReason.RECLAIM_MOVE, StopReason.BACKFILL, StopReason.RECOVER, StopReason.SUSPEND}
 )
 _MOVES = frozenset({StopReason.MOVE, StopReason.MOVE_AHEAD, StopReason.DRAIN, StopReason.RECLAIM_MOVE})
 _FOR_ITSELF = frozenset({StopReason.RECOVER, StopReason.RESTART})
+_OWN = _FOR_ITSELF | {StopReason.SUSPEND, StopReason.IDLE}
 
 
 class Save(StrEnum):

@@ -230,6 +230,14 @@ class Protection:
     min_runtime_s: Annotated[
         float, Interval(ge=0, le=7 * DAY_S), Doc("work that has run for less than this is not a victim")
     ] = 900.0
+    most_stops: Annotated[
+        int,
+        Interval(ge=0, le=10_000),
+        Doc(
+            "work is stopped or moved for other work at most this often, contracts and idle work apart; after the "
+            "first time it runs for an equal part of its predicted rest before the next"
+        ),
+    ] = 5
 
 
 @dataclass(frozen=True, slots=True)

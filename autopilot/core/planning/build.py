@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.core.checkpoints.earlier_stops import earlier_stops
 from autopilot.core.checkpoints.losses import saves_ratio, stop_losses
 from autopilot.core.checkpoints.writers import cannot_save
 from autopilot.core.hardware.gpu_products import find_product
@@ -86,6 +87,7 @@ def build_context(
         end_s=end_s,
         busy=busy_rows,
         lost_gpu_s=lost_gpu_s,
+        stops=earlier_stops(work, memory, policy.protection, end_s),
         losses=stop_losses(snapshot, observation.now_s, saves),
         unsaved=cannot_save(work, policy.preemption.grace_s),
         quota=quota,

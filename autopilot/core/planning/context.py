@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from autopilot.core.checkpoints.earlier_stops import EarlierStops
 from autopilot.core.checkpoints.losses import Losses
 from autopilot.core.model.changes import START
 from autopilot.core.model.codes import ConditionKind
@@ -103,6 +104,7 @@ class Context:
     end_s: F64  # predicted end of every workload that holds GPUs, inf when unknown, [workloads]
     lost_gpu_s: F64  # price of stopping each gang as of the review, which is weighed, [workloads]
     losses: Losses  # cost of stopping each gang as of now, which is reported
+    stops: EarlierStops  # for other work
     unsaved: Bools  # gangs that are known to have no checkpoint within the grace, [workloads]
     busy: frozenset[int]  # rows with an effect under way
     members: dict[int, list[int]]  # rows of MemberTable, by workload row
@@ -360,7 +362,7 @@ class Context:
         return {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
 
     def settled(self, most_gpus: float = inf) -> Running:
-        """Candidates for weighed preemption: past their guaranteed run time, not cooling down, able to save.
+        """Candidates for weighed preemption (see `_old_and_saved`).
 
         `most_gpus`: without gangs that hold more whole GPUs than that and cannot give up a part.
         """
@@ -377,12 +379,10 @@ class Context:
         return known[most_gpus]
 
     def _old_and_saved(self) -> Bools:
-        """True past the guaranteed run time, not cooling down and, if required, able to save within the grace. Shape
-        [workloads].
-        """
+        """Past the guaranteed run time, not cooling down, not stopped too often, able to save if asked, [workloads]."""
         work = self.observation.snapshot.workloads
-        settled = self.now_s >= running_since(work) + self.policy.protection.min_runtime_s
-        settled = settled & ~named(work.uid, self.cooling())
+        settled = self.now_s >= running_since(work) + self.stops.guaranteed_s
+        settled = settled & ~named(work.uid, self.cooling()) & ~self.stops.often
         return settled if self.policy.preemption.without_checkpoint else settled & ~self.unsaved
 
     def answer(self, at: int, miss: Miss | None) -> None:

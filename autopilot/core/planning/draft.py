@@ -24,7 +24,7 @@ class Case:
     """One kind of proposal that an action makes for one reason: its words, and what follows from the reason.
 
     `words` is a format string (autopilot/explain/cases.py names the fields). `contract` says why the victims leave by
-    contract, which waives blast_radius, min_runtime, hysteresis and budget; "" where the proposal is weighed.
+    contract, which waives blast_radius, min_runtime, stops, hysteresis and budget; "" where the proposal is weighed.
     """
 
     action: str

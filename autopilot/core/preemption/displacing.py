@@ -16,6 +16,6 @@ def displacing_timers_s(ctx: Context, *, on: bool) -> list[float]:
     delayed = pending & (work.preemption_delay_s > 0)
     timers_s: list[float] = (work.submit_s + work.preemption_delay_s)[delayed].tolist()
     if on and pending.any():
-        settling_s = running_since(work)[holding_mask(work)] + ctx.policy.protection.min_runtime_s
+        settling_s = (running_since(work) + ctx.stops.guaranteed_s)[holding_mask(work)]
         timers_s += settling_s[settling_s > ctx.now_s].tolist()
     return timers_s

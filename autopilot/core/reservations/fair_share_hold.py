@@ -99,8 +99,8 @@ def _free_or_taken_at(ctx: Context, over: Bools, effect: Effect, action: str) ->
     """
     work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
     settles_s = np.where(
-        work.preemptible & over & ~ctx.unsaved,
-        running_since(work) + ctx.policy.protection.min_runtime_s,
+        work.preemptible & over & ~ctx.unsaved & ~ctx.stops.often,
+        running_since(work) + ctx.stops.guaranteed_s,
         np.inf,
     )
     free_at_s = ctx.plan.gpu_free_at_s.copy()

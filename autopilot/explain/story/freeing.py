@@ -60,18 +60,24 @@ def freed_by(gang: Waiting, decision: Decision) -> list[str]:
 
 
 def _shelter(gang: Waiting) -> list[str]:
-    """When those who may not be displaced yet, young or disrupted before, may be."""
+    """When those who may not be displaced yet, young or disrupted before, may be; and those who never may."""
     ctx = gang.ctx
-    young = sheltered(ctx, gang.claim)
-    if not young:
-        return []
-    first = young[0]
-    name = ctx.observation.snapshot.workloads.id[first.row]
-    held = counted(round(sum(each.gpus for each in young), 3), "GPU")
-    return [
-        f"shelter: {counted(len(young), 'gang')} on {held} may not be displaced yet, too young or disrupted before; "
-        f"first to lose that shelter is {name} ({counted(round(first.gpus, 3), 'GPU')}), {soon(ctx, first.end_s)}"
-    ]
+    found = sheltered(ctx, gang.claim)
+    young, spared = ([each for each in found if isfinite(each.end_s) == ends] for ends in (True, False))
+    lines = []
+    if young:
+        name = ctx.observation.snapshot.workloads.id[young[0].row]
+        lines.append(
+            f"shelter: {_gangs(young)} may not be displaced yet, too young or disrupted before; first to lose that "
+            f"shelter is {name} ({counted(round(young[0].gpus, 3), 'GPU')}), {soon(ctx, young[0].end_s)}"
+        )
+    if spared:
+        lines.append(f"shelter: {_gangs(spared)} may not be displaced again: stopped as often as policy allows")
+    return lines
+
+
+def _gangs(found: Sequence[Ending]) -> str:
+    return f"{counted(len(found), 'gang')} on {counted(round(sum(each.gpus for each in found), 3), 'GPU')}"
 
 
 def _clocks(gang: Waiting) -> list[str]:

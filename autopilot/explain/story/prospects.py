@@ -114,9 +114,9 @@ def unforeseen(ctx: Context) -> Sequence[Ending]:
 
 def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
     """Gangs that `claim` could displace were they not too young or cooling down; each with when that ends, soonest
-    first.
+    first: inf for those that were stopped too often.
     """
-    work, limit_s = ctx.observation.snapshot.workloads, ctx.policy.protection.min_runtime_s
+    work, stops = ctx.observation.snapshot.workloads, ctx.stops
     running = ctx.quota.running()
     settled = {each.row for each in ctx.settled()}
     found = []
@@ -126,7 +126,8 @@ def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
             continue
         cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[each.row]), -inf)
         started_s = ctx.now_s if isnan(each.start_s) else each.start_s
-        found.append(Ending(each.row, each.gpus, max(started_s + limit_s, cooled_s)))
+        old_s = inf if stops.often[each.row] else started_s + float(stops.guaranteed_s[each.row])
+        found.append(Ending(each.row, each.gpus, max(old_s, cooled_s)))
     return sorted(found, key=lambda each: (each.end_s, each.row))
 
 

@@ -341,7 +341,11 @@ def _at_stake(ctx: Context, row: int) -> str:
         shelters.append("it may not be preempted")
     if SLO_CLASS_NAMES[int(work.slo_class[row])] in policy.protection.classes:
         shelters.append("its class is protected")
-    settled_s = float(running_since(work)[row]) + policy.protection.min_runtime_s
+    if ctx.stops.often[row]:
+        shelters.append(
+            f"it was stopped {counted(int(ctx.stops.count[row]), 'time')}; only contracts may stop it again"
+        )
+    settled_s = float(running_since(work)[row] + ctx.stops.guaranteed_s[row])
     if ctx.now_s < settled_s:
         shelters.append(f"its promised run time ends {soon(ctx, settled_s)}")
     cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[row]), float("-inf"))

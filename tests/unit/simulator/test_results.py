@@ -64,7 +64,8 @@ INNER = {
     "slo": "requests p99_latency_s violation_ratio",
     "disruptions": "preemptions migrations regeometries lost_gpu_s reversals resizes recoveries "
     "lost_since_checkpoint_gpu_s lost_no_bandwidth_gpu_s preemptions_per_1000_jobs migrations_per_1000_jobs "
-    "evictions_per_job_mean evictions_per_job_max most_evicted_job",
+    "evictions_per_job_mean evictions_per_job_max most_evicted_job stops_per_job_p50 stops_per_job_p99 "
+    "stops_per_job_max contract_stops_per_job_p50 contract_stops_per_job_p99 contract_stops_per_job_max",
     "fragmentation": "stranded_gpu_s pools",
     "invariants": "checked violated",
 }

@@ -55,7 +55,7 @@ def test_inside_its_guarantee_an_owner_takes_by_contract() -> None:
     step = decide(borrowed(), policy)
     codes = verdicts(step, "w")
     waived = {guard for guard, code in codes.items() if code == Code.WAIVED_CONTRACT}
-    assert waived == {"min_runtime", "hysteresis", "budget", "blast_radius"}
+    assert waived == {"min_runtime", "stops", "hysteresis", "budget", "blast_radius"}
     assert all(victim.contract for victim in proposals(step)["w"].victims)
     assert [order.operation.takes for order in step.instructions] == ["reclaim"]
     assert step.memory.pipelined_starts[0].contract

@@ -14,13 +14,14 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Cause, Loss, Outcome, OutcomeKind, Save
 from autopilot.core.model.snapshot import QueueTable, make
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
+from autopilot.memory_store import memory_text, read_memory_text
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Stopped
 from simulator.world.physics import CHARGED, IDEAL, REAL, Physics
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory
-from tests.kits.core_world import done, holds, snapshot, waits, with_policy, world
+from tests.kits.core_world import Disrupt, decide, done, holds, snapshot, waits, with_policy, world
 from tests.kits.instructions import instruct
 from tests.kits.ticking_world import EAGER, Ticking
 
@@ -203,6 +204,38 @@ def test_counts_are_bounded_and_gone_workloads_are_not_kept() -> None:
     )
     assert memory.tenant_saves == {"t0": (9.0, 8.0)}
     assert set(memory.workload_saves) == {"v"}
+
+
+def test_stops_for_other_work_are_counted_once_they_happened() -> None:
+    """Those by contract are not, and neither are those that came to nothing; a restart forgets none."""
+    memory = ControllerMemory(
+        stops=(
+            stop(uid="v", weighed=True),
+            stop(uid="by", workload="by", weighed=False),
+            stop(uid="stays", workload="stays", weighed=True),
+        ),
+        weighed_stops={"v": 1, "gone": 4},
+    )
+    work = [waits("v", 8, incarnation=1), waits("by", 8, incarnation=1), holds("stays", 8)]
+    memory = read_memory_text(memory_text(settled(memory, *work)[0]), "memory")
+    assert memory.weighed_stops == {"v": 2}
+
+
+@pytest.mark.parametrize(
+    ("contract", "takes", "counts"),
+    [
+        (False, StopReason.PREEMPT, True),
+        (False, StopReason.MOVE, True),
+        (True, StopReason.RECLAIM, False),
+        (False, StopReason.IDLE, False),
+        (False, StopReason.RESTART, False),
+    ],
+)
+def test_what_counts_is_told_when_it_is_instructed(*, contract: bool, takes: StopReason, counts: bool) -> None:
+    """A stop for other work that had to be worth it; not one by contract, and none of idle work."""
+    action = Disrupt("w", ("v",), contract=contract, takes=takes)
+    step = decide(world("1x8", [holds("v", 8), waits("w", 8)], NOW_S), HOPEFUL, actions=action.table)
+    assert [(each.uid, each.weighed) for each in step.memory.stops] == [("v", counts)]
 
 
 def test_a_taking_is_followed_to_its_loss_and_kept_in_the_record() -> None:

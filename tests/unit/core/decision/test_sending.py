@@ -223,6 +223,7 @@ def test_an_eviction_under_todays_blast_radius_or_run_time_waits() -> None:
     for policy, code in (
         (with_policy(EAGER, protection={"min_runtime_s": 9000.0}), "min_runtime"),
         (with_policy(EAGER, modes={"preempt": Mode.OFF}), "mode_off"),
+        (with_policy(EAGER, protection={"most_stops": 0}), "stopped_often"),
         (with_policy(EAGER, budget={"per_cluster": 0, "concurrent": 0}), "budget_cluster"),
     ):
         play = lost_order()

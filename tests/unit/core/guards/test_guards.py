@@ -9,6 +9,7 @@ import pytest
 from autopilot.core.decision.planner import plan
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
+from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Observation, Verdict
 from autopilot.core.placement.whatif import WhatIf
@@ -134,6 +135,22 @@ def test_a_victim_has_its_guaranteed_run_time(start_s: float, code: Code, ran_s:
     assert (waived.allowed, waived.code, waived.value) == (True, Code.WAIVED_CONTRACT, ran_s)
     alone = answer("min_runtime", Disrupt("w", ()), observation)
     assert (alone.allowed, alone.value, alone.unit) == (True, 0.0, "victims")
+
+
+# --- stops ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stops", "code"), [(2, Code.OK), (3, Code.STOPPED_OFTEN), (4, Code.STOPPED_OFTEN)])
+def test_who_was_stopped_often_is_left_to_run(stops: int, code: Code) -> None:
+    """The victim with the most stops counts; contracts waive it, and idle work has no such claim."""
+    policy = with_policy(CALM, protection={"most_stops": 3})
+    memory = ControllerMemory(weighed_stops={"v2": stops, "v1": 1})
+    verdict = answer("stops", Disrupt("w", ("v1", "v2")), policy=policy, memory=memory)
+    assert (verdict.code, verdict.value, verdict.threshold) == (code, float(stops), 3.0)
+    waived = answer("stops", Disrupt("w", ("v1", "v2"), contract=True), policy=policy, memory=memory)
+    assert (waived.allowed, waived.code, waived.value) == (True, Code.WAIVED_CONTRACT, float(stops))
+    idle = answer("stops", Disrupt("w", ("v2",), takes=StopReason.IDLE), policy=policy, memory=memory)
+    assert (idle.allowed, idle.code) == (True, Code.OK)
 
 
 # --- hysteresis -----------------------------------------------------------------------------------

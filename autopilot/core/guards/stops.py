@@ -1,0 +1,26 @@
+"""No work is stopped or moved for other work more often than policy allows."""
+
+from __future__ import annotations
+
+from autopilot.core.guards.base import allow, deny, waive
+from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.draft import Draft
+
+NAME = "stops"
+UNIT = "earlier stops of one victim"
+
+PASSES = allow(NAME, 0.0, "victims", 0.0)
+"""The verdict on what the rule does not concern."""
+
+
+def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+    """Judged by the victim that was stopped most often. What is stopped for its own sake, or idle, is not concerned."""
+    if not draft.victims or not (draft.contract or draft.case.takes.for_others):
+        return PASSES
+    stops, most = float(ctx.stops.count[list(draft.victims)].max()), float(ctx.policy.protection.most_stops)
+    if draft.contract:
+        return waive(NAME, stops, UNIT, most)
+    if stops >= most:
+        return deny(NAME, Code.STOPPED_OFTEN, stops, UNIT, most)
+    return allow(NAME, stops, UNIT, most)
