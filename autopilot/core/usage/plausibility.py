@@ -215,7 +215,7 @@ def _impossible(telemetry: SignalTable) -> tuple[Bools, Bools]:
         if sm is not None and part is not None:
             above = _any(part > sm + CONTRADICTS_RATIO) & (telemetry.quality == Quality.SM_ACTIVE)
             wrong |= above
-            scale |= above & _any(part > 10.0 * sm)
+            scale |= above & _any(part / 10.0 > sm)  # without overflow where sm is absurd
     return wrong, scale
 
 
