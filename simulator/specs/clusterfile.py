@@ -37,7 +37,7 @@ from simulator.specs.advance_spec import AdvanceSpec, parse_advance
 from simulator.specs.clusterqueues import QueueSpec, parse_queues
 from simulator.specs.fields import Fields, load_yaml
 from simulator.traces.checks import Capacity
-from simulator.traces.gpu_models import KNOWN_GPU_MODELS, MIG_MODEL_NAMES, model_for_label
+from simulator.traces.gpu_models import KNOWN_GPU_MODELS, MIG_MODEL_NAMES, model_for_label, models_like
 
 MOST_NODES = 200_000
 MOST_GPUS_PER_NODE = 72
@@ -214,6 +214,9 @@ def _pool(fields: Fields) -> PoolSpec:
     label = fields.text("gpu_model")
     model = model_for_label(label)
     if model is None:
+        alike = [name for name in models_like(label, KNOWN_GPU_MODELS) if name in KNOWN_GPU_MODELS]
+        if alike:
+            raise fields.fail("gpu_model", f"it may be {', '.join(alike)}; name one of them")
         raise fields.unknown("gpu_model", "it is not a known GPU model", KNOWN_GPU_MODELS)
     cpus, memory = fields.get("cpus"), fields.get("memory_mib")
     if isinstance(memory, str):

@@ -183,6 +183,7 @@ def test_a_limit_holds_for_the_queues_below(tmp_path: Path) -> None:
         ("7", ["pools", "write a list"]),
         ("[7]", ["pools[0]", "mapping"]),
         ("[{nodes: 4, gpus_per_node: 8, gpu_model: T4}]", ["pools[0].name", "is missing"]),
+        ("[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: a100}]", ["'a100'", "A100-40GB, ", "name one of them"]),
         (
             "[{name: a, nodes: 0, gpus_per_node: 8, gpu_model: T4}]",
             ["pools[0].nodes", "0", "from 1 to 200,000"],
