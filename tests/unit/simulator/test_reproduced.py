@@ -14,8 +14,11 @@ from autopilot.app.commands.planner_commands import Desk, run_compare
 from autopilot.app.commands.run_commands import print_reproduction
 from autopilot.app.compare.cases import Comparison, check, digest_of
 from autopilot.app.options import SimulateOptions
+from autopilot.app.runs.pages import report_data
 from autopilot.app.runs.simulate import SimulationOutcome, simulate
 from autopilot.core.model.errors import InputError
+from autopilot.report.data import NO_HEAT, NO_SERIES, PolicyRun
+from autopilot.report.html_tables import key_figures
 from autopilot.report.reproduced import section_body
 from tests.kits.slurm_site import write_site
 
@@ -125,9 +128,13 @@ def test_a_recorded_site_is_reproduced_by_its_own_scheduler(tmp_path: Path, caps
     options = SimulateOptions(
         jobs=site.dump, cluster=str(site.cluster), slurm=site.slurm, policies=("slurm", "easy"), series=False
     )
-    found = simulate(options).reproduction()
+    outcome = simulate(options)
+    found = outcome.reproduction()
     assert found is not None
     assert (found["closest"], found["believed"], found["tolerance_s"]) == ("slurm", "yes", 3)
+    one = outcome.policies[0]
+    run = PolicyRun(name=one.name, result=one.result, series=NO_SERIES, waits_s=NO_SERIES.t_s, heat=NO_HEAT)
+    assert "<th scope=col>as recorded</th>" in key_figures(replace(report_data(outcome, ""), policies=(run,)))
     days = found["policies"]["slurm"]["busy_by_day"]
     assert [each["day"] for each in days] == ["2026-09-21"]
     assert days[0]["gpu_h"] == pytest.approx(days[0]["recorded_gpu_h"], rel=0.05)
