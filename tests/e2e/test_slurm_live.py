@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simulator.traces.importers.common import ImportOptions
+from simulator.traces.importing import import_trace
 from simulator.traces.jobs import read_jobs
 from simulator.traces.slurm.replay import LOST
 from simulator.traces.slurm.tres import split_mig
@@ -30,8 +32,17 @@ NEAR_S = 5.0
 """Slurm keeps whole seconds, starts a job after its prologs, and hears of its end a moment later: a second or two, more
 where the machine is busy.
 """
-UNLISTED = {"october.txt": {"waits-held"}, "sacct.json": {"waits-held", "waits-array"}, "squeue.json": set()}
-"""`sacct` lists no job that is held, and without an end in the future none that begins later."""
+HELD, LATER = {"waits-held"}, {"waits-held", "waits-array"}
+DUMPS: dict[str, tuple[set[str], str]] = {
+    "october.txt": (HELD, ""),
+    "steps.txt": (HELD, "America/New_York"),
+    "commas.txt": (HELD, "UTC"),
+    "sacct.json": (LATER, ""),
+    "squeue.json": (set(), ""),
+}
+"""What it lacks, and the zone of its times. `sacct` lists no job that is held, and without an end in the future none
+that begins later.
+"""
 CLUSTER = """pools:
   - {name: a100, nodes: 2, gpus_per_node: 8, gpu_model: A100-80GB}
   - {name: h100, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB}
@@ -57,15 +68,20 @@ def commands_of_the_docs() -> list[str]:
     section = page[page.index("## From Slurm to an answer") :]
     lines = [
         line
-        for block in re.findall(r"```\n(.*?)```", section, re.DOTALL)
+        for block in re.findall(r"^```\n(.*?)^```$|^```\w+\n.*?^```$", section, re.DOTALL | re.MULTILINE)
         for line in block.replace("\\\n", " ").splitlines()
     ]
     today = datetime.now(UTC)
     first, last = ((today + timedelta(days=days)).strftime("%Y-%m-%d") for days in (-1, 2))
-    changes = {"2026-10-01": first, "2026-11-01": last, "--nodes +4": "--nodes a100=+4"}  # of several pools, one
-    for old, new in changes.items():
-        lines = [line.replace(old, new) for line in lines]
-    return lines
+    return [line.replace("2026-10-01", first).replace("2026-11-01", last) for line in lines]
+
+
+def other_forms(of_the_docs: str) -> list[str]:
+    """The same dump with steps and local time, and with commas between the columns; and the documents."""
+    local = of_the_docs.replace("SLURM_TIME_FORMAT=%s", "TZ=America/New_York").replace("--allocations", "")
+    commas = of_the_docs.replace("SLURM_TIME_FORMAT=%s", "").replace("--parsable2", "--parsable --delimiter=,")
+    forms = [local.replace("october", "steps"), commas.replace("october", "commas")]
+    return [*forms, "sacct --allusers --json > sacct.json", "squeue --json > squeue.json"]
 
 
 def run(command: str, folder: Path, environment: Mapping[str, str] = os.environ) -> str:
@@ -88,27 +104,29 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     (folder / "cluster.yaml").write_text(CLUSTER)
     with slurm_kit.slurm(folder / "log") as cluster:
         told = play(cluster)
-        for command in (*commands_of_the_docs(), "sacct --allusers --json > sacct.json", "squeue --json > squeue.json"):
-            if not command.startswith("autopilot"):
-                run(command, folder, cluster.environment)
+        theirs = [line for line in commands_of_the_docs() if not line.startswith("autopilot")]
+        for command in [*theirs, *other_forms(theirs[0])]:
+            run(command, folder, cluster.environment)
+    (folder / "early.txt").write_text(told.printed["early"])
     return Recorded(folder, told)
 
 
 def test_the_commands_of_the_docs_work_as_written(recorded: Recorded) -> None:
     """The product reads what Slurm's commands wrote; the import says what it left out."""
-    printed = {
-        line.split()[1]: run(line, recorded.folder) for line in commands_of_the_docs() if line.startswith("autop")
-    }
-    assert set(printed) == {"traces", "compare", "simulate"}
-    for words in ("dropped: 1 never started", "2 rows repaired", "1 job was suspended", "(5 waiting, 2 running"):
-        assert words in printed["traces"]
+    lines = [line for line in commands_of_the_docs() if line.startswith("autopilot")]
+    printed = {line.split()[1]: run(line, recorded.folder) for line in lines}
+    assert {"simulate", "compare"} <= set(printed)
     assert "within tolerance" in printed["simulate"]
+    said = run("autopilot traces import slurm october.txt --out october.parquet", recorded.folder)
+    for words in ("dropped: 1 never started", "2 rows repaired", "1 job was suspended", "(5 waiting, 2 running"):
+        assert words in said
 
 
-def rows_of(recorded: Recorded, name: str) -> dict[str, pd.DataFrame]:
+def rows_of(recorded: Recorded, name: str, timezone: str = "") -> dict[str, pd.DataFrame]:
     """The rows that `traces import slurm` makes of a dump, by job, in order of their starts."""
     out = recorded.folder / f"{name}.csv"
-    run(f"autopilot traces import slurm {name} --out {out.name}", recorded.folder)
+    options = ImportOptions(timezone=timezone, shards_per_gpu=slurm_kit.SHARDS_PER_GPU)
+    import_trace("slurm", recorded.folder / name, out, options=options)
     rows = pd.read_csv(out, dtype={"job_id": str, "user": str, "mig_profile": str, "gpu_type": str})
     rows = rows.sort_values("start_s", kind="stable", na_position="last")
     return dict(iter(rows.groupby(rows.job_id.str.split("#").str[0], sort=False)))
@@ -143,7 +161,7 @@ def differences(name: str, row: pd.Series, truth: Truth) -> Iterator[str]:
             yield from near("suspended_s", row.suspended_s, truth.paused_s)
     yield from same("nodes", row.nodes, len(truth.gpus))
     if "shard" in truth.ask.options:
-        yield from same("shards", row.shards, 3)
+        yield from same("shards", (row.shards, row.gpus), (3, 3 / 4))
         return
     yield from same("gpus", row.gpus, sum(len(each) for each in truth.gpus.values()))
     models = {split_mig(each) for each in truth.models}
@@ -152,18 +170,19 @@ def differences(name: str, row: pd.Series, truth: Truth) -> Iterator[str]:
     yield from same("mig_profile", set(str(row.mig_profile).split("|")) - {"nan"}, profiles)
 
 
-@pytest.mark.parametrize("dump", UNLISTED)
+@pytest.mark.parametrize("dump", DUMPS)
 def test_the_import_has_what_the_jobs_said(recorded: Recorded, dump: str) -> None:
     """Start, run time, suspension, width, nodes, models, slices, shards, waiting, state and owner of every record.
 
     `squeue` has the last record of a job alone. slurmdbd keeps a quote as a backtick.
     """
-    rows, faults, records = rows_of(recorded, dump), [], 0
+    unlisted, timezone = DUMPS[dump]
+    rows, faults, records = rows_of(recorded, dump, timezone), [], 0
     for name, truths in recorded.told.records.items():
         mine = rows.pop(name, None)
         if mine is None:
             waits = truths[-1].ask.key
-            if waits in UNLISTED[dump]:
+            if waits in unlisted:
                 continue
             faults.append(f"{name} ({waits}) is not there")
             continue
@@ -179,6 +198,23 @@ def test_the_import_has_what_the_jobs_said(recorded: Recorded, dump: str) -> Non
     faults += [f"{name}: rows that are no job" for name in rows]
     assert not faults, "\n".join(faults)
     assert records > 50
+
+
+def test_a_dump_in_the_middle_has_each_task_once(recorded: Recorded) -> None:
+    """`sacct` lists an array that waits with tasks that have started; a job has no run time before its end."""
+    rows, now_s = rows_of(recorded, "early.txt"), recorded.told.done_s["early"]
+    started = 0
+    for name, truths in recorded.told.records.items():
+        ask = truths[0].ask
+        if truths[0].submit_s > now_s - NEAR_S or ask.key in LATER or "--hold" in ask.options:
+            continue
+        began = [each for each in truths if each.start_s is not None and each.start_s < now_s]
+        ended = [each for each in began if each.end_s is not None and each.end_s < now_s]
+        assert abs(len(rows[name]) - max(len(began), 1)) <= (len(truths) > 1), name  # a requeued job waits in a row
+        assert abs(rows[name].duration_s.notna().sum() - len(ended)) <= 1, name
+        started += len(began)
+    assert started > 10
+    assert f"{recorded.told.numbers['by-twos']}_[" in recorded.told.printed["early"]
 
 
 def test_a_replay_counts_the_last_run_and_what_was_lost(recorded: Recorded) -> None:

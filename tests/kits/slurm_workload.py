@@ -105,6 +105,7 @@ ASKS = (
 AGAIN = "PENDING AGAIN"
 """The state of a job that has run and waits."""
 ACTIONS = (
+    ("early", "gang", "RUNNING", 6, "sacct --allusers --duplicates --allocations --parsable2 --format ALL"),
     ("cancel-waiting", "never", "PENDING", 5, "scancel {}"),
     ("release", "held", "PENDING", 15, "scontrol release {}"),
     ("cancel", "cancelled", "RUNNING", 6, "scancel {}"),
@@ -155,12 +156,15 @@ class Truth:
 
 @dataclass(slots=True)
 class Told:
-    """What the workload knows of itself: records by id as sacct prints it, in order, and when each action was done."""
+    """What the workload knows of itself: records by id as sacct prints it, in order; of each action, when it was done
+    and what it printed.
+    """
 
     records: dict[str, list[Truth]] = field(default_factory=dict)
     submit_s: dict[str, float] = field(default_factory=dict)
     done_s: dict[str, float] = field(default_factory=dict)
     numbers: dict[str, str] = field(default_factory=dict)
+    printed: dict[str, str] = field(default_factory=dict)
 
 
 def play(cluster: Cluster, longest_s: float = 240.0) -> Told:
@@ -188,7 +192,7 @@ def play(cluster: Cluster, longest_s: float = 240.0) -> Told:
             if since.get(key, ("", 0.0))[0] != found:
                 since[key] = (found, now_s)
             if key not in waited and found == state and now_s >= since[key][1] + seconds:
-                cluster.run(*command.format(told.numbers[key]).split())
+                told.printed[label] = cluster.run(*command.format(told.numbers[key]).split())
                 told.done_s[label] = time.time()
                 actions.remove(action)
             waited.add(key)
