@@ -53,6 +53,7 @@ BENCHMARKS = {
     "real_use": "real utilization of static, the autopilot and its bound, and the gap by cause (long)",
     "playground": "proposals of the playground against those of simulate --engine kueue, at equal moments (long)",
     "playground_acting": "the acting playground against simulate --policy autopilot: wait, lost work (long)",
+    "stops": "how often one job is stopped for other work, on P1, P2, P12 and demo, and what the bound costs (long)",
     "slurm": "the baseline slurm against recordings of a real Slurm scheduler",
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
 }

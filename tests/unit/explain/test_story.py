@@ -335,6 +335,19 @@ def test_those_who_are_too_young_to_be_displaced_are_counted_with_when_that_ends
     ]
 
 
+def test_work_that_was_stopped_often_is_told_apart_to_both_sides() -> None:
+    """Who waits reads that time brings nothing there; who runs, that only contracts stop it."""
+    work = [holds("often", 8, priority=1), small("w", 8, 0, priority=3)]
+    memory = ControllerMemory(weighed_stops={"often": EAGER.protection.most_stops})
+    observation = world("1x8", work, 60_000.0)
+    said, _ = story(observation, "w", EAGER, memory)
+    assert lines(said, "shelter:") == [
+        "shelter: 1 gang on 8 GPUs may not be displaced again: stopped as often as policy allows"
+    ]
+    said, _ = story(observation, "often", EAGER, memory)
+    assert lines(said, "sheltered: it was stopped 5 times; only contracts may stop it again")
+
+
 def test_overdue_is_told_before_and_after() -> None:
     """Waiting an hour is the longest here; what is past it is told as a span. It is seen at the review after."""
     policy = with_policy(AUTO, order={"max_wait_s": 3600.0})
