@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.core.hardware.idle_power import loaded_idle_w
 from autopilot.core.idle.verdict import Activity, Window, combine, judge
 from autopilot.core.model.policy import Policy
@@ -208,8 +209,8 @@ def looks(day: Day, rules: Idle, freshest_s: float) -> tuple[NDArray[np.int8], B
         top = high[:, part].max(1)
         end = (look + 1) * LOOK - 1
         window = Window(
-            mean,
-            np.where(np.isinf(top), np.nan, top).astype(np.float32),
+            dict(zip(SIGNALS, mean, strict=True)),
+            dict(zip(SIGNALS, np.where(np.isinf(top), np.nan, top).astype(np.float32), strict=True)),
             samples[0].astype(np.int32),
             np.full(count, WINDOW_S / SCRAPE_S),
             ((end - last[end]) * SCRAPE_S).astype(np.float32),
@@ -277,16 +278,24 @@ def real_runs(rules: Idle) -> list[tuple[str, int, int]]:
     frame: Any = pd.read_parquet(path)
     frame["nvlink"] = frame.nvlink_tx_bytes_s + frame.nvlink_rx_bytes_s
     frame["pcie"] = frame.pcie_tx_bytes_s + frame.pcie_rx_bytes_s
-    names = ["sm_active", "", "tensor_active", "dram_active", "nvlink", "pcie", "mem_used_mib", "power_w"]
+    names = {
+        "sm_active_ratio": "sm_active",
+        "tensor_active_ratio": "tensor_active",
+        "dram_active_ratio": "dram_active",
+        "nvlink_bytes_s": "nvlink",
+        "pcie_bytes_s": "pcie",
+        "fb_used_mib": "mem_used_mib",
+        "power_w": "power_w",
+    }
     found: dict[str, list[int]] = {}
     for (run, _), part in frame[frame.phase == "steady"].groupby(["run", "gpu"]):
-        columns = np.array([part[name] if name else np.full(len(part), np.nan) for name in names], np.float32)
+        columns = np.array([part[name] for name in names.values()], np.float32)
         at_s = part.t_s.to_numpy(float)
         for end_s in np.arange(at_s[0] + 120.0, at_s[-1] + 1.0, 10.0).tolist():
             mine = columns[:, (at_s > end_s - 120.0) & (at_s <= end_s)]
             window = Window(
-                mine.mean(1)[:, None],
-                mine.max(1)[:, None],
+                dict(zip(names, mine.mean(1)[:, None], strict=True)),
+                dict(zip(names, mine.max(1)[:, None], strict=True)),
                 np.array([mine.shape[1]], np.int32),
                 np.array([120.0]),
                 np.zeros(1, np.float32),
@@ -313,10 +322,9 @@ def real_pods(rules: Idle) -> tuple[int, int, int]:
             continue
         windows = np.lib.stride_tricks.sliding_window_view(util, size)[:: int(LOOK_S / 57.0)]
         used = np.lib.stride_tricks.sliding_window_view(memory, size)[:: int(LOOK_S / 57.0)]
-        blank = np.full((8, len(windows)), np.nan, np.float32)
-        mean, high = blank.copy(), blank.copy()
-        mean[0], high[0] = windows.mean(1), windows.max(1)
-        mean[6], high[6] = used.mean(1), used.max(1)
+        known = {"sm_active_ratio": windows, "fb_used_mib": used}
+        mean = {name: values.mean(1).astype(np.float32) for name, values in known.items()}
+        high = {name: values.max(1).astype(np.float32) for name, values in known.items()}
         samples = np.isfinite(windows).sum(1).astype(np.int32)
         count = len(windows)
         ages, grade = np.zeros(count, np.float32), np.ones(count, np.int8)

@@ -26,7 +26,8 @@ from autopilot.core.model.errors import invariant
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import Inventory, Observation
-from autopilot.core.model.snapshot import F32, InstanceTable, SignalTable, empty
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import F32, InstanceTable, empty
 from autopilot.journal import JournalReader, SqliteJournal
 from autopilot.replay.unequal import first_unequal
 from benchmarks.kit import options, write_json

@@ -20,6 +20,7 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind
+from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import (
     ClusterSnapshot,
     GpuTable,
@@ -29,7 +30,6 @@ from autopilot.core.model.snapshot import (
     PlacementTable,
     QueueTable,
     ServiceTable,
-    SignalTable,
     State,
     WorkloadTable,
     empty,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.hardware.dcgm import SIGNALS, Quality
+from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ClusterSnapshot
@@ -150,12 +150,12 @@ def _lines(use: UsageTable, row: int) -> list[str]:
         f"measured use of its {counted(round(held, 3), 'GPU')}, SM activity by {by}, oldest part "
         f"{format_duration(age_s)} old:"
     ]
-    shown = [(name, _values(use, name)[:, row]) for name in HEADS]
+    shown = [(name, use.values(name)[:, row]) for name in HEADS]
     shown = [(name, values) for name, values in shown if not np.isnan(values).all()]
     table = [["window", "samples", "measured", *(HEADS[name] for name, _ in shown)]]
     for window, width_s in enumerate(use.windows_s):
         cells = [
-            f"{'~' if _estimated(use, name, window, row) else ''}{format_signal(name, float(values[window]))}"
+            f"{'~' if use.estimates(name)[window, row] else ''}{format_signal(name, float(values[window]))}"
             for name, values in shown
         ]
         measured = format_ratio(float(use.measured_ratio[window, row]))
@@ -169,19 +169,10 @@ def _lines(use: UsageTable, row: int) -> list[str]:
     return lines
 
 
-def _values(use: UsageTable, signal: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """One signal, or the energy, of all workloads. Shape [windows, workloads]."""
-    return use.energy_j if signal == "energy_j" else use.mean[SIGNALS.index(signal)]
-
-
-def _estimated(use: UsageTable, signal: str, window: int, row: int) -> bool:
-    return bool(use.estimated[SIGNALS.index("power_w" if signal == "energy_j" else signal), window, row])
-
-
 def _document(use: UsageTable, row: int, in_doubt: Sequence[str]) -> dict[str, Any]:
     windows = []
     for window, width_s in enumerate(use.windows_s):
-        values = {name: known(float(_values(use, name)[window, row])) for name in HEADS}
+        values = {name: known(float(use.values(name)[window, row])) for name in HEADS}
         windows.append(
             {
                 "window_s": width_s,
@@ -189,7 +180,7 @@ def _document(use: UsageTable, row: int, in_doubt: Sequence[str]) -> dict[str, A
                 "measured_ratio": float(use.measured_ratio[window, row]),
                 "covered": bool(use.covered[window, row]),
                 **values,
-                "estimated": [name for name in HEADS if _estimated(use, name, window, row)],
+                "estimated": [name for name in HEADS if use.estimates(name)[window, row]],
             }
         )
     return {

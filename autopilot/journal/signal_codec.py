@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.snapshot import SignalTable
+from autopilot.core.model.signal_table import SignalTable
 from autopilot.journal.table_codec import UnreadableError
 
 Array = NDArray[Any]

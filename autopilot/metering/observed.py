@@ -12,7 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from autopilot.core.model.snapshot import F64, I64, SLO_CLASS_NAMES, TOPOLOGY_NAMES, ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import F64, I64, SLO_CLASS_NAMES, TOPOLOGY_NAMES, ClusterSnapshot
 from autopilot.core.usage.parts import FINE, GPU_UNITS, Parts, activity, attributed, gathered, plausible
 from autopilot.core.usage.rollup import usable_gpus
 from autopilot.metering.amounts import (
@@ -206,7 +207,7 @@ def _power(snapshot: ClusterSnapshot, parts: Parts, window: int, extra: Extra) -
     telemetry = snapshot.telemetry
     power = np.full(len(parts.gpu), np.nan)
     if window >= 0 and "power_w" in telemetry.signals:
-        values = gathered(telemetry.mean[telemetry.signals.index("power_w"), window], "power_w", parts)
+        values = gathered(telemetry.means("power_w")[window], "power_w", parts)
         power = np.where(plausible("power_w", values), values, np.nan).astype(np.float64)
     counted = np.zeros(len(parts.gpu), np.bool_)
     if extra.counted_w:

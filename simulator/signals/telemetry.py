@@ -28,13 +28,26 @@ I8 = NDArray[np.int8]
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
-SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER, VIDEO = range(len(SIGNALS))
+SIMULATED = (
+    "sm_active_ratio",
+    "sm_occupancy_ratio",
+    "tensor_active_ratio",
+    "dram_active_ratio",
+    "nvlink_bytes_s",
+    "pcie_bytes_s",
+    "fb_used_mib",
+    "power_w",
+)
+"""Signals that the simulated GPUs have; their exporters leave out all others."""
+SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER = map(SIGNALS.index, SIMULATED)
 
 METRICS = (1002, 1003, 1001, 1004, 1005, 1011, 1012, 1009, 1010, 203, 252, 251, 253, 155, 230, 395)
 """DCGM field ids that a simulated exporter prints, in the order of `TelemetryGenerator.metrics`."""
 
 _ROW = {field: row for row, field in enumerate(METRICS)}
-_DECIMALS = np.array([1e6, 1e6, 1e6, 1e6, 1.0, 1.0, 1.0, 1e3, 1e6])[:, None, None]  # as exporters print
+_STEPS = {"nvlink_bytes_s": 1.0, "pcie_bytes_s": 1.0, "fb_used_mib": 1.0, "power_w": 1e3}
+_DECIMALS = np.array([_STEPS.get(name, 1e6) for name in SIGNALS])[:, None, None]  # as exporters print
+_PROFILED = [SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE]  # by PROF fields, which may be blank
 _RESERVED_RATIO = 0.0065  # of the board's memory, held by driver and firmware; assumed
 _PCIE_RX_SHARE = 0.9  # host to device; h100_telemetry_runs, runs t13 and i4
 _LANES = [1, 2, 2, 3]  # of the noise: tensor; DRAM and links together; power
@@ -282,7 +295,7 @@ class TelemetryGenerator:
         sm = np.clip(sm, 0.0, 1.0) * here  # except for rounding
 
         wobble = 1.0 + lanes[_LANES] * (_SIGNAL_NOISE * noise)
-        out = np.empty((len(SIGNALS), *sm.shape))
+        out = np.full((len(SIGNALS), *sm.shape), np.nan)
         out[SM] = sm
         out[OCCUPANCY] = occupancy1 * sm
         out[TENSOR] = np.minimum(tensor1 * sm * wobble[0], 1.0)
@@ -298,7 +311,6 @@ class TelemetryGenerator:
         loaded_w, busy_w = (entities.loaded_w - entities.idle_w) * held, power1 * entities.limit_w
         watts = (entities.idle_w + loaded_w * here + busy_w * sm) * wobble[3]
         out[POWER] = np.minimum(watts * own, entities.limit_w)
-        out[VIDEO] = np.nan  # no work of the simulator uses video engines, and its exporters leave them out
         busy = np.minimum(busy0 * here + 1.0 - (1.0 - sm) ** busy_exponent, 1.0) if engine else None
         return out, busy
 
@@ -369,7 +381,8 @@ class TelemetryGenerator:
         if faults.blank_ratio:
             blank |= self._chance("blank", entities.key.view(np.int64), ticks) < faults.blank_ratio
         if blank.any():
-            out[: PCIE + 1, blank] = np.nan  # all but memory and power are PROF fields
+            for signal in _PROFILED:
+                out[signal][blank] = np.nan
         if not alive.all():
             out[:, ~alive] = np.nan
         if util.size:

@@ -36,7 +36,8 @@ def _blocks() -> list[str]:
     return re.findall(r"```(?:python|text)\n(.*?)```", section, flags=re.DOTALL)
 
 
-def _insert(path: Path, anchor: str, text: str) -> None:
+def insert(path: Path, anchor: str, text: str) -> None:
+    """Replace what is in the file exactly once."""
     source = path.read_text(encoding="utf-8")
     assert source.count(anchor) == 1, f"{path.name}: {anchor!r}"
     path.write_text(source.replace(anchor, text), encoding="utf-8")
@@ -53,24 +54,25 @@ def test_the_example_works_as_written(tmp_path: Path) -> None:
     core = tmp_path / "autopilot" / "core"
     (core / "actions" / "stop_late.py").write_text(action, encoding="utf-8")
     table = core / "actions" / "__init__.py"
-    _insert(table, "    scale_ahead,\n", "    scale_ahead,\n    stop_late,\n")
+    insert(table, "    scale_ahead,\n", "    scale_ahead,\n    stop_late,\n")
     last = next(line for line in table.read_text(encoding="utf-8").splitlines() if "enforce_limit.ACTION" in line)
-    _insert(table, f"{last}\n", f"{last}\n{row}")
-    _insert(core / "model" / "modes.py", "\n    def on(self", f"{mode}\n    def on(self")
+    insert(table, f"{last}\n", f"{last}\n{row}")
+    insert(core / "model" / "modes.py", "\n    def on(self", f"{mode}\n    def on(self")
     scenes = tmp_path / "tests" / "golden" / "explanation_scenes.py"
-    _insert(scenes, '}\n"""Small worlds', f'{scene}}}\n"""Small worlds')
+    insert(scenes, '}\n"""Small worlds', f'{scene}}}\n"""Small worlds')
     touched = {"core/actions/stop_late.py", "core/actions/__init__.py", "core/model/modes.py", "explanation_scenes.py"}
     assert f"touches {len(touched)} files by hand" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    _python(tmp_path, "-m", "tests.golden.refresh")
-    _python(tmp_path, "scripts/generate_policy_reference.py")
+    run_python(tmp_path, "-m", "tests.golden.refresh")
+    run_python(tmp_path, "scripts/generate_policy_reference.py")
     words = (tmp_path / "tests" / "golden" / "words" / "explanations.json").read_text(encoding="utf-8")
     assert "suspend it (8 GPUs): it is 50 s past its run-time limit" in words
     contracts = ("tests/contracts/test_actions.py", "tests/golden/test_explanations.py")
-    _python(tmp_path, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *contracts)
-    _python(tmp_path, "-c", SIMULATION)
+    run_python(tmp_path, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *contracts)
+    run_python(tmp_path, "-c", SIMULATION)
 
 
-def _python(folder: Path, *arguments: str) -> None:
+def run_python(folder: Path, *arguments: str) -> None:
+    """Python in a copy of the checkout succeeds."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -18,7 +18,8 @@ import pytest
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.idle.verdict import Activity, entity_activity
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.snapshot import F32, ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import F32, ClusterSnapshot
 from autopilot.core.tracking.hangs import doing_nothing
 from autopilot.core.usage.plausibility import doubts
 from collectors.window import WindowBuffer

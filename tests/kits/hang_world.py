@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.model.records import Observation
-from autopilot.core.model.snapshot import SignalTable
+from autopilot.core.model.signal_table import SignalTable
 from tests.kits.core_world import holds, observe, snapshot
 
 CHECKPOINTS: dict[str, Any] = {"start_s": 0.0, "checkpoint_interval_s": 1800.0}

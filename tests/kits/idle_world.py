@@ -11,7 +11,8 @@ from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Outcome, OutcomeKind
-from autopilot.core.model.snapshot import ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import ClusterSnapshot
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, tenants
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S, Quality
-from autopilot.core.model.snapshot import ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import ClusterSnapshot
 
 
 def measured(

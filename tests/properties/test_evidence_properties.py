@@ -15,7 +15,8 @@ from autopilot.core.hardware.xid_facts import Remedy, remedy_of
 from autopilot.core.idle.verdict import Activity, entity_activity
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.snapshot import ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.tracking.gpu_errors import follow_errors, with_gravest
 from autopilot.core.tracking.hangs import doing_nothing
 from autopilot.core.usage.plausibility import doubts

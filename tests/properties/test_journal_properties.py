@@ -30,13 +30,13 @@ from autopilot.core.model.records import (
     Verdict,
     View,
 )
+from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import (
     DTYPES,
     ClusterSnapshot,
     GpuTable,
     Names,
     PlacementTable,
-    SignalTable,
     WorkloadTable,
     empty,
     empty_signals,

@@ -21,20 +21,46 @@ from autopilot.core.hardware.mig_profiles import find_profile_name
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-SIGNALS = (
-    "sm_active_ratio",
-    "sm_occupancy_ratio",
-    "tensor_active_ratio",
-    "dram_active_ratio",
-    "nvlink_bytes_s",
-    "pcie_bytes_s",
-    "fb_used_mib",
-    "power_w",
-    "video_ratio",
+RATIO_SLACK = 0.01
+"""A ratio may exceed 1 by this, because two counters are not sampled at the same instant; it is clipped to 1."""
+
+
+class Reach(StrEnum):
+    """What an instance of a GPU in MIG mode knows of a signal."""
+
+    OWN = "own"
+    GPU = "gpu"  # the value of its whole GPU, of which it has its share
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One column of every telemetry table. A value above `highest`, of a GPU or an instance, is a fault of its source.
+
+    `optional`: a site may lack it without a gap, because few GPUs show any.
+    """
+
+    name: str
+    highest: float
+    reach: Reach = Reach.OWN
+    optional: bool = False
+
+
+TELEMETRY = (
+    Signal("sm_active_ratio", 1.0 + RATIO_SLACK),
+    Signal("sm_occupancy_ratio", 1.0 + RATIO_SLACK),
+    Signal("tensor_active_ratio", 1.0 + RATIO_SLACK),
+    Signal("dram_active_ratio", 1.0 + RATIO_SLACK),
+    Signal("nvlink_bytes_s", 1e13, Reach.NONE),  # tx + rx; NVLink 5: 1.8e12 B/s
+    Signal("pcie_bytes_s", 1e12, Reach.NONE),  # tx + rx; PCIe 6 x16: 2.6e11 B/s
+    Signal("fb_used_mib", 1 << 20),
+    Signal("power_w", 3000.0, Reach.GPU),  # twice the limit of the largest board
+    Signal("video_ratio", 1.0 + RATIO_SLACK, Reach.NONE, optional=True),  # of the busier video engine
 )
-"""Signals of the product, in the order of every telemetry array. NVLink and PCIe are tx + rx. Of the video engines the
-busier one counts.
-"""
+"""The signals of the product. A further one is a row here and in `_TABLE`, and its use: every reader asks by name."""
+
+SIGNALS = tuple(each.name for each in TELEMETRY)
+"""Their names, in the order of the rows of a telemetry array."""
 
 EXTRAS = ("xid_code", "row_remap_failure", "row_remap_pending", "energy_mj")
 """Health and metering facts beside the signals: the latest value counts, not a mean."""
@@ -73,9 +99,6 @@ BLANK_INT32 = 2147483632.0
 BLANK_INT64 = 9223372036854775792.0  # reads 9.223372036854776e18 as a float
 BLANK_FP64 = 140737488355328.0  # 2**47
 """Lowest value that means "no value"; the next three say not found, not supported, not permitted."""
-
-RATIO_SLACK = 0.01
-"""A ratio may exceed 1 by this, because two counters are not sampled at the same instant; it is clipped to 1."""
 
 _COUNTER_MAX = BLANK_INT64
 _BYTES_S_MAX = 1e14  # NVLink 5 moves under 2e12 B/s
@@ -184,9 +207,8 @@ KERNELS_RATIO = 0.5
 SUMS: dict[str, tuple[int, ...]] = {"nvlink_bytes_s": (1011, 1012), "pcie_bytes_s": (1009, 1010)}
 """Signals that are the sum of two fields; unknown if either is."""
 
-
-OPTIONAL = frozenset({"video_ratio"})
-"""Signals that a site may lack without a gap: few GPUs show any."""
+OPTIONAL = frozenset(each.name for each in TELEMETRY if each.optional)
+"""Signals that a site may lack without a gap."""
 
 
 def fields_of(signal: str) -> tuple[Field, ...]:

@@ -13,7 +13,7 @@ from math import ceil
 
 import numpy as np
 
-from autopilot.core.hardware.dcgm import SIGNALS, Quality
+from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.hardware.mig_profiles import compute_share, find_gpu_model, memory_mib
 from autopilot.core.model.idle_memory import SizeRecord
 from autopilot.core.model.snapshot import ClusterSnapshot, State
@@ -25,8 +25,6 @@ LOW_RATIO = 0.5
 HEADROOM = 1.25
 """On the most that was used: the longest window is a mean, and use grows."""
 
-SM, MEMORY = SIGNALS.index("sm_active_ratio"), SIGNALS.index("fb_used_mib")
-
 
 def watched(known: Mapping[str, SizeRecord], snapshot: ClusterSnapshot, now_s: float) -> dict[str, SizeRecord]:
     """Records after a look at all work; those of work that is gone or used more are dropped."""
@@ -34,11 +32,12 @@ def watched(known: Mapping[str, SizeRecord], snapshot: ClusterSnapshot, now_s: f
     if not table.windows_s:
         return dict(known)
     at, use = int(np.argmax(table.windows_s)), usage_of(snapshot, now_s)
-    held, sm, used_mib = use.held_gpus, use.mean[SM, at], use.mean[MEMORY, at]
+    held, sm, used_mib = use.held_gpus, use.values("sm_active_ratio")[at], use.values("fb_used_mib")[at]
+    guessed = use.estimates("sm_active_ratio")[at] | use.estimates("fb_used_mib")[at]
     running = (work.state == State.RUNNING) & (held > 0)
     with np.errstate(invalid="ignore"):
         sure = running & use.covered[at] & (use.measured_ratio[at] == 1.0) & (use.quality == Quality.SM_ACTIVE)
-        sure &= (used_mib >= 0) & ~use.estimated[SM, at] & ~use.estimated[MEMORY, at]
+        sure &= (used_mib >= 0) & ~guessed
         sure &= use.age_s <= max(table.windows_s)
         low = sure & (sm <= LOW_RATIO)
     stays = named(work.uid, known) & running & ~sure if known else np.zeros(len(held), np.bool_)

@@ -12,28 +12,25 @@ cannot be attributed to a MIG instance, or a GPU that several workloads share.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
-from autopilot.core.hardware.dcgm import SIGNALS, Quality
+from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.hardware.idle_power import loaded_idle_w
 from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_idle import Idle
-from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, ClusterSnapshot, SignalTable, State
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import running_since
 from autopilot.core.usage.contradiction import contradicted, memory_changes
 from autopilot.core.usage.parts import GPU_UNITS, parts_of
 
-SM, _, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER, VIDEO = range(len(SIGNALS))
 UTIL_RATIO = 0.01
 """Duty cycle up to which a GPU without finer counters counts as idle, in every sample."""
-
-
-READ = (SIGNALS, SIGNALS[:VIDEO])
-"""Signals of the tables that are judged; journals of earlier builds have none of the video engines."""
 VIDEO_RATIO = 0.01
 """Use of a video engine from which a GPU decodes or encodes: it needs no SM, and hardly any memory traffic."""
 
@@ -49,14 +46,14 @@ class Activity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One window of the telemetry of E entities. Signals as in `dcgm.SIGNALS`; NaN: not measured.
+    """One window of the telemetry of E entities, [E] by the name of the signal; NaN, or no column: not measured.
 
     `wanted` are the samples that the window should have, `age_s` the age of the newest one, `idle_w` the power of a
     loaded GPU of that model without work.
     """
 
-    mean: F32  # [signals, E]
-    maximum: F32  # [signals, E]
+    mean: Mapping[str, F32]
+    maximum: Mapping[str, F32]
     samples: I32
     wanted: F64
     age_s: F32
@@ -69,21 +66,32 @@ def judge(window: Window, rules: Idle, freshest_s: float, skew_s: float = 0.0) -
 
     `freshest_s` is the greatest age of the newest sample, `skew_s` how far in the future it may lie.
     """
-    mean, high = window.mean, window.maximum
+    nothing = np.full(len(window.samples), np.nan, np.float32)
+    sm, dram, tensor, video, memory, high_w = (
+        window.maximum.get(name, nothing)
+        for name in (
+            "sm_active_ratio",
+            "dram_active_ratio",
+            "tensor_active_ratio",
+            "video_ratio",
+            "fb_used_mib",
+            "power_w",
+        )
+    )
+    nvlink, pcie, mean_w = (window.mean.get(name, nothing) for name in ("nvlink_bytes_s", "pcie_bytes_s", "power_w"))
     with np.errstate(invalid="ignore"):
         enough = (window.samples > 0) & (window.samples >= rules.covered_ratio * window.wanted)
         fresh = fresh_samples(window.age_s, freshest_s, skew_s)
-        stuck = (high[POWER] == mean[POWER]) & (window.samples > 1) & (high[POWER] > 0)  # real power moves
-        busy = (high[SM] > rules.sm_ratio) | (high[DRAM] > rules.dram_ratio) | (high[TENSOR] > rules.tensor_ratio)
-        busy |= (mean[PCIE] > rules.link_bytes_s) | (mean[NVLINK] > rules.link_bytes_s)
-        busy |= high[POWER] > rules.power_ratio * window.idle_w
-        busy |= (high[VIDEO:] > VIDEO_RATIO).any(axis=0)
-        low = high[MEMORY] >= 0  # a GPU without a reading of its memory is not known to be held
-        fine = (window.quality == Quality.SM_ACTIVE) & (high[SM] <= rules.sm_ratio)
-        fine &= (high[DRAM] <= rules.dram_ratio) & (high[TENSOR] <= rules.tensor_ratio)
-        coarse = high[SM] <= UTIL_RATIO
-        powered = high[POWER] <= rules.power_ratio * window.idle_w
-    found = np.full(mean.shape[1], Activity.UNKNOWN, np.int8)
+        stuck = (high_w == mean_w) & (window.samples > 1) & (high_w > 0)  # real power moves
+        busy = (sm > rules.sm_ratio) | (dram > rules.dram_ratio) | (tensor > rules.tensor_ratio)
+        busy |= (pcie > rules.link_bytes_s) | (nvlink > rules.link_bytes_s)
+        busy |= (high_w > rules.power_ratio * window.idle_w) | (video > VIDEO_RATIO)
+        low = memory >= 0  # a GPU without a reading of its memory is not known to be held
+        fine = (window.quality == Quality.SM_ACTIVE) & (sm <= rules.sm_ratio)
+        fine &= (dram <= rules.dram_ratio) & (tensor <= rules.tensor_ratio)
+        coarse = sm <= UTIL_RATIO
+        powered = high_w <= rules.power_ratio * window.idle_w
+    found = np.full(len(window.samples), Activity.UNKNOWN, np.int8)
     found[coarse | fine] = Activity.ESTIMATED
     found[fine & powered] = Activity.IDLE
     found[~low] = Activity.UNKNOWN
@@ -96,7 +104,7 @@ def entity_activity(snapshot: ClusterSnapshot, policy: Policy) -> I8:
     """The `Activity` of each GPU, then of each instance, over the longest window. Shape [GPUs + instances]."""
     table = snapshot.telemetry
     count = len(snapshot.gpus.uuid) + len(snapshot.instances.id)
-    if not table.windows_s or tuple(table.signals) not in READ or table.mean.shape[2] != count:
+    if not table.windows_s or table.mean.shape[2] != count:
         return np.zeros(count, np.int8)
     window = window_of(table, _idle_power(snapshot), int(np.argmax(table.windows_s)))
     found = judge(window, policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s)
@@ -108,7 +116,7 @@ def awake_mask(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     """Work that is busy in the shortest window, whatever the longer ones say. Shape [workloads]."""
     table, parts = snapshot.telemetry, parts_of(snapshot)
     awake = np.zeros(len(snapshot.workloads.id), np.bool_)
-    if table.windows_s and tuple(table.signals) in READ:
+    if table.windows_s:
         window = window_of(table, _idle_power(snapshot), int(np.argmin(table.windows_s)))
         busy = judge(window, policy.idle, policy.freshness.telemetry_s, policy.clock.max_skew_s) == Activity.BUSY
         awake[parts.workload[busy[parts.entity]]] = True
@@ -120,8 +128,8 @@ def window_of(table: SignalTable, idle_w: F64, at: int) -> Window:
     shortest = int(np.argmin(table.windows_s))
     wanted = table.samples[shortest] * (table.windows_s[at] / table.windows_s[shortest])
     return Window(
-        table.mean[:, at],
-        table.maximum[:, at],
+        dict(zip(table.signals, table.mean[:, at], strict=True)),
+        dict(zip(table.signals, table.maximum[:, at], strict=True)),
         table.samples[at],
         wanted.astype(float),
         table.age_s,

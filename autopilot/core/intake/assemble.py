@@ -16,6 +16,7 @@ from autopilot.core.intake.contain import contain
 from autopilot.core.intake.gpu_faults import with_errors
 from autopilot.core.model.objectives import OBJECTIVES, unanswered, unmeasured
 from autopilot.core.model.records import Batch, Gap, Inventory, ServiceSignals, Telemetry, Work
+from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import (
     ClusterSnapshot,
     GpuTable,
@@ -26,7 +27,6 @@ from autopilot.core.model.snapshot import (
     QueueTable,
     Recut,
     ServiceTable,
-    SignalTable,
     Texts,
     WorkloadTable,
     empty,

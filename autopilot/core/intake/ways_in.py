@@ -158,8 +158,7 @@ def _unread(name: str, snapshot: ClusterSnapshot) -> bool:
     """True if no GPU, or no service, has a value. Other signals report their own absence."""
     gpus, services, table = snapshot.gpus, snapshot.services, snapshot.telemetry
     if name in dcgm.SIGNALS:
-        row = table.signals.index(name) if name in table.signals else -1
-        return len(gpus.uuid) > 0 and (row < 0 or not np.isfinite(table.mean[row]).any())
+        return len(gpus.uuid) > 0 and not np.isfinite(table.means(name)).any()
     if name == "xid_code":
         return len(gpus.uuid) > 0 and bool((gpus.xid == UNKNOWN_XID).all())
     if name == "row_remap":

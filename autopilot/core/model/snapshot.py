@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.core.model.signal_table import SignalTable
+
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I8 = NDArray[np.int8]
@@ -315,27 +317,6 @@ class AdvanceTable:
     gpus: I32
     start_s: F64
     grace_s: F64  # how long they are held after `start_s`; unused GPUs are then released
-
-
-@dataclass(frozen=True, slots=True)
-class SignalTable:
-    """Windowed telemetry: GPUs first (rows of GpuTable), then instances (rows of InstanceTable).
-
-    `mean` and `maximum` are [signals, windows, entities], NaN where not measured. `samples` [windows, entities] counts
-    the fresh samples. `age_s` is the age of the newest sample, inf without one. `quality` is the counter behind the SM
-    activity (dcgm.Quality). `source`, an index into `sources`, is the collector of an entity; -1: none, or unnamed.
-    """
-
-    signals: tuple[str, ...]
-    windows_s: tuple[float, ...]
-    collected_s: float
-    mean: F32
-    maximum: F32
-    samples: I32
-    age_s: F32
-    quality: I8
-    sources: tuple[str, ...] = ()
-    source: I8 = field(default_factory=lambda: np.empty(0, np.int8))
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,10 +64,9 @@ def memory_changes(snapshot: ClusterSnapshot) -> Bools:
     It may load data, compute on the CPU, or work beside counters that have stopped. Its activity is unknown.
     """
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid) + len(snapshot.instances.id)
-    if "fb_used_mib" not in table.signals or table.mean.shape[2] != count or not table.windows_s:
+    if table.mean.shape[2] != count or not table.windows_s:
         return np.zeros(count, np.bool_)
-    row = table.signals.index("fb_used_mib")
-    highest, lowest = np.fmax.reduce(table.maximum[row], axis=0), np.fmin.reduce(table.mean[row], axis=0)
+    highest, lowest = np.fmax.reduce(table.maxima("fb_used_mib")), np.fmin.reduce(table.means("fb_used_mib"))
     with np.errstate(invalid="ignore"):
         return np.asarray(highest - lowest > CHANGES_MIB)
 

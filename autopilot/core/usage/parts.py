@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autopilot.core.hardware.dcgm import RATIO_SLACK, SIGNALS, board_slices, profile_slices
+from autopilot.core.hardware.dcgm import TELEMETRY, Reach, board_slices, profile_slices
 from autopilot.core.model.pairs import pairs_of
-from autopilot.core.model.snapshot import F32, GPU_MILLI, I32, I64, Bools, ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import F32, GPU_MILLI, I32, I64, Bools, ClusterSnapshot
 
 GPU_UNITS = 28 * GPU_MILLI
 """Units of one whole GPU."""
@@ -20,21 +21,14 @@ GPU_UNITS = 28 * GPU_MILLI
 FINE = 1 << 24
 """Steps of an activity in exact sums: the resolution of a float32."""
 
-HIGHEST: dict[str, float] = {
-    **{name: 1.0 + RATIO_SLACK for name in SIGNALS if name.endswith("_ratio")},
-    "nvlink_bytes_s": 1e13,  # NVLink 5: 1.8e12 B/s
-    "pcie_bytes_s": 1e12,  # PCIe 6 x16: 2.6e11 B/s
-    "fb_used_mib": 1 << 20,
-    "power_w": 3000.0,  # twice the limit of the largest board
-}
+HIGHEST: dict[str, float] = {each.name: each.highest for each in TELEMETRY}
 """A value of one GPU or instance above this is a fault of its source."""
 
 EVERY = slice(None)
 
 _NOWHERE = np.iinfo(np.int32).max  # no row of any telemetry
 
-_OF_THE_GPU = frozenset({"power_w"})
-_OF_NO_INSTANCE = frozenset({"nvlink_bytes_s", "pcie_bytes_s", "video_ratio"})
+_REACH = {each.name: each.reach for each in TELEMETRY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +111,9 @@ def gathered(column: F32, signal: str, parts: Parts) -> F32:
 
     Power is measured for the whole GPU: an instance counts its share of it. Traffic is not known for an instance.
     """
-    entity = parts.gpu if signal in _OF_THE_GPU else parts.entity
+    entity = parts.gpu if _REACH[signal] == Reach.GPU else parts.entity
     missing = entity >= column.shape[-1]
-    if signal in _OF_NO_INSTANCE:
+    if _REACH[signal] == Reach.NONE:
         missing = missing | parts.instance
     if not missing.any():
         return np.take(column, entity, axis=-1)
@@ -140,8 +134,7 @@ def activity(telemetry: SignalTable, parts: Parts, window: slice = EVERY) -> tup
     if "sm_active_ratio" not in telemetry.signals:
         none = np.zeros((len(telemetry.windows_s[window]), len(parts.units)), np.int64)
         return none, none
-    column = telemetry.mean[telemetry.signals.index("sm_active_ratio"), window]
-    mean = gathered(column, "sm_active_ratio", parts)
+    mean = gathered(telemetry.means("sm_active_ratio")[window], "sm_active_ratio", parts)
     known = plausible("sm_active_ratio", mean)
     steps = np.rint(np.where(known, np.minimum(mean, 1.0), 0.0) * FINE).astype(np.int64)
     return np.where(known, parts.units, 0), steps * parts.units

@@ -17,7 +17,8 @@ from autopilot.core.hardware.dcgm import RATIO_SLACK, Quality
 from autopilot.core.hardware.xid_facts import Remedy, remedies
 from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Gap
-from autopilot.core.model.snapshot import F32, GPU_MILLI, I8, Bools, ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import F32, GPU_MILLI, I8, Bools, ClusterSnapshot
 from autopilot.core.usage.contradiction import CONTRADICTS_RATIO, contradicted
 from autopilot.core.usage.parts import HIGHEST, Parts, instance_units, parts_of
 from autopilot.core.usage.rollup import busy_mask, strays, unheld_parts

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.hardware.takes_work import takes_work
-from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot
 from autopilot.core.usage.parts import (
     FINE,
     GPU_UNITS,
@@ -257,7 +258,7 @@ def busy_mask(telemetry: SignalTable, parts: Parts) -> Bools:
     """
     if "sm_active_ratio" not in telemetry.signals or len(telemetry.windows_s) < 2:
         return np.zeros(len(parts.units), np.bool_)
-    column = telemetry.mean[telemetry.signals.index("sm_active_ratio")]
+    column = telemetry.means("sm_active_ratio")
     short, long = np.argsort(telemetry.windows_s)[:2].tolist()
     recent, before = gathered(column[[short, long]], "sm_active_ratio", parts)
     known = plausible("sm_active_ratio", recent) & plausible("sm_active_ratio", before)
@@ -291,7 +292,7 @@ def strays(snapshot: ClusterSnapshot) -> tuple[Stray, ...]:
     if not len(busy):
         return ()
     short = int(np.argmin(telemetry.windows_s))
-    recent = gathered(telemetry.mean[telemetry.signals.index("sm_active_ratio"), short], "sm_active_ratio", parts)
+    recent = gathered(telemetry.means("sm_active_ratio")[short], "sm_active_ratio", parts)
     names = np.concatenate([snapshot.gpus.uuid, snapshot.instances.id])
     return tuple(
         Stray(

@@ -21,8 +21,6 @@ from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.core.model.snapshot import F32, F64, I8, I32, I64, Bools, ClusterSnapshot
 from autopilot.core.usage.parts import GPU_UNITS, Parts, activity, attributed, gathered, parts_of, plausible
 
-POWER = SIGNALS.index("power_w")
-
 Rows = NDArray[np.integer]
 
 
@@ -56,8 +54,17 @@ class UsageTable:
         """One signal, or `energy_j`, over one window; NaN where that is not collected. Shape [workloads]."""
         if window_s not in self.windows_s:
             return np.full(len(self.held_units), np.nan)
-        window = self.windows_s.index(window_s)
-        column: F64 = self.energy_j[window] if signal == "energy_j" else self.mean[SIGNALS.index(signal), window]
+        column: F64 = self.values(signal)[self.windows_s.index(window_s)]
+        return column
+
+    def values(self, signal: str) -> F64:
+        """One signal, or `energy_j`, over every window. Shape [windows, workloads]."""
+        column: F64 = self.energy_j if signal == "energy_j" else self.mean[SIGNALS.index(signal)]
+        return column
+
+    def estimates(self, signal: str) -> Bools:
+        """Which of `values` are estimated; the energy is where the power is. Shape [windows, workloads]."""
+        column: Bools = self.estimated[SIGNALS.index("power_w" if signal == "energy_j" else signal)]
         return column
 
 
@@ -72,7 +79,8 @@ def usage_of(snapshot: ClusterSnapshot, now_s: float) -> UsageTable:
         out.covered[:, rows] = now_s - start_s >= windows_s[:, None]
         _fill_counts(out, snapshot, parts, rows, first)
         _fill_signals(out, snapshot, parts, rows, first)
-        out.energy_j[:, rows] = out.mean[POWER][:, rows] * np.fmin(np.fmax(now_s - start_s, 0.0), windows_s[:, None])
+        power_w = out.mean[SIGNALS.index("power_w")][:, rows]
+        out.energy_j[:, rows] = power_w * np.fmin(np.fmax(now_s - start_s, 0.0), windows_s[:, None])
     return out
 
 
@@ -130,8 +138,7 @@ def _fill_signals(out: UsageTable, snapshot: ClusterSnapshot, parts: Parts, rows
     for signal, name in enumerate(SIGNALS):
         if name not in telemetry.signals:
             continue
-        source = telemetry.signals.index(name)
-        mean = gathered(telemetry.mean[source], name, parts)
+        mean = gathered(telemetry.means(name), name, parts)
         known = plausible(name, mean)
         ratio, complete = name.endswith("_ratio"), bool(known.all())
         units = held_units[None, :]
@@ -158,8 +165,8 @@ def extremes(snapshot: ClusterSnapshot, signal: str, window_s: float) -> tuple[F
     parts = attributed(_by_workload(parts_of(snapshot)))
     rows, first = np.unique(parts.workload, return_index=True)
     if len(rows) and signal in telemetry.signals and window_s in telemetry.windows_s:
-        at = telemetry.signals.index(signal), telemetry.windows_s.index(window_s)
-        for out, table, reduce in ((low, telemetry.mean, np.fmin), (high, telemetry.maximum, np.fmax)):
-            values = gathered(table[at], signal, parts)
+        at = telemetry.windows_s.index(window_s)
+        for out, table, reduce in ((low, telemetry.means, np.fmin), (high, telemetry.maxima, np.fmax)):
+            values = gathered(table(signal)[at], signal, parts)
             out[rows] = reduce.reduceat(np.where(plausible(signal, values), values, np.float32(np.nan)), first)
     return low, high

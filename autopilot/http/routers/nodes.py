@@ -44,7 +44,7 @@ def activity_of(snapshot: ClusterSnapshot) -> F64:
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid) + len(snapshot.instances.id)
     out = np.full(count, np.nan)
     if "sm_active_ratio" in table.signals and ACTIVITY_WINDOW_S in table.windows_s:
-        row = table.mean[table.signals.index("sm_active_ratio"), table.windows_s.index(ACTIVITY_WINDOW_S)]
+        row = table.means("sm_active_ratio")[table.windows_s.index(ACTIVITY_WINDOW_S)]
         known = plausible("sm_active_ratio", row)
         size = min(count, len(row))
         out[:size] = np.where(known, np.minimum(row, 1.0), np.nan)[:size]

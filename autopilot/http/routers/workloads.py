@@ -9,7 +9,6 @@ import numpy as np
 from fastapi import APIRouter, HTTPException, Path, Query, Response
 
 from autopilot.app.decisions.answers import meant
-from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State
@@ -122,8 +121,8 @@ def _measured(use: UsageTable) -> tuple[F64, F64, Bools]:
     if ACTIVITY_WINDOW_S not in use.windows_s:
         unknown = np.full(len(use.held_units), np.nan)
         return unknown, unknown, np.zeros(len(unknown), np.bool_)
-    window, signal = use.windows_s.index(ACTIVITY_WINDOW_S), SIGNALS.index("sm_active_ratio")
-    return use.mean[signal, window], use.measured_ratio[window], use.estimated[signal, window]
+    window, signal = use.windows_s.index(ACTIVITY_WINDOW_S), "sm_active_ratio"
+    return use.values(signal)[window], use.measured_ratio[window], use.estimates(signal)[window]
 
 
 def _nodes(snapshot: ClusterSnapshot) -> dict[int, list[str]]:

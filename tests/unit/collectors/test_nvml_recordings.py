@@ -15,7 +15,7 @@ import pytest
 from autopilot.core.hardware import mig_facts
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.hardware.idle_power import loaded_idle_w
-from autopilot.core.idle.verdict import DRAM, PCIE, POWER, SM, TENSOR, Activity, Window, judge
+from autopilot.core.idle.verdict import Activity, Window, judge
 from autopilot.core.model.policy_idle import Idle
 from autopilot.core.model.snapshot import F32
 
@@ -26,6 +26,12 @@ DRAM_BYTES_S = {"h100": 3.35e12, "h200": 4.8e12}
 """Memory bandwidth by the vendor's data sheets."""
 TENSOR_FLOP_S = 989e12
 """Dense bf16 products of both, at the boost clock, by the vendor's data sheets."""
+
+NAMES = tuple(name for name in SIGNALS[:9] if name != "video_ratio")
+"""The columns of the recordings."""
+SM, TENSOR, DRAM, PCIE, POWER = map(
+    NAMES.index, ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "pcie_bytes_s", "power_w")
+)
 
 BUSY = {"keep_alive_bf16", "one_block", "matmul", "copy", "decode", "loading", "bursts"}
 IDLE = {"held", "keep_alive"}
@@ -38,7 +44,7 @@ def recording(gpu: str) -> dict[str, Any]:
         rows = np.array(load["rows"], np.float32)
         assert np.isnan(rows[0, : PCIE + 1]).all()
         load["rows"] = rows[1:]
-    assert tuple(found["signals"]) == SIGNALS[:-1]  # recorded without the video engines
+    assert tuple(found["signals"]) == NAMES
     return found
 
 
@@ -143,8 +149,8 @@ def test_verdicts_on_known_loads(gpu: str) -> None:
     for name, load in said["loads"].items():
         rows: F32 = load["rows"]
         window = Window(
-            rows.mean(0)[:, None],
-            rows.max(0)[:, None],
+            dict(zip(NAMES, rows.mean(0)[:, None], strict=True)),
+            dict(zip(NAMES, rows.max(0)[:, None], strict=True)),
             np.array([len(rows)], np.int32),
             np.array([float(len(rows))]),
             np.zeros(1, np.float32),

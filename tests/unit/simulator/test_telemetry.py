@@ -17,7 +17,7 @@ from simulator.signals.behaviours import (
     effective_level,
     sm_active_gpu_s,
 )
-from simulator.signals.telemetry import VIDEO, TelemetryGenerator
+from simulator.signals.telemetry import SIMULATED, TelemetryGenerator
 from simulator.signals.telemetry_entities import TelemetryFaults, entities_of, idle_state
 from tests.kits.telemetry_world import (
     DRAM,
@@ -31,6 +31,8 @@ from tests.kits.telemetry_world import (
     inventory,
     running,
 )
+
+ROWS = list(map(dcgm.SIGNALS.index, SIMULATED))
 
 
 def two_hours(archetype: Archetype, level: float = 0.3, gpus: int = 64) -> np.ndarray[Any, Any]:
@@ -49,7 +51,7 @@ def test_every_archetype_stays_within_what_hardware_can_show(archetype: Archetyp
     """Ratios lie in 0..1, occupancy and tensor activity below SM activity, power and memory within the board."""
     board = board_of("H100-80GB")
     for level in (0.0, 0.02, 0.3, 0.7, 1.0):
-        values = two_hours(archetype, level, 8)[:VIDEO]
+        values = two_hours(archetype, level, 8)[ROWS]
         assert not np.isnan(values).any()
         assert (values >= 0).all()
         assert (values[:4] <= 1).all()
@@ -172,7 +174,7 @@ def test_lost_scrapes_and_outages_take_whole_nodes() -> None:
     faults = TelemetryFaults(lost_scrape_ratio=0.1, outage_ratio=0.05, outage_s=300.0)
     generator, entities = TelemetryGenerator(5, faults=faults), entities_of(inventory(10, 8))
     values, quality = generator.values(np.arange(400), entities, running(80, Archetype.DECODE))
-    missing = np.isnan(values[:VIDEO]).reshape(8, 400, 10, 8)
+    missing = np.isnan(values[ROWS]).reshape(8, 400, 10, 8)
     assert (missing == missing[:1, :, :, :1]).all()
     assert 0.1 < missing[0, :, :, 0].mean() < 0.2
     assert (quality[np.isnan(values[SM])] == dcgm.Quality.NONE).all()

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.objects import ServingRole
-from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, SignalTable, SloClass
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, SloClass
 from autopilot.core.tracking.hangs import judged
 from tests.kits.kube_api import Json
 from tests.kits.kube_objects import meta, node, owner, pod, pod_spec

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.hardware.dcgm import Quality
+from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, State
@@ -46,6 +46,27 @@ ONE = [holds("a", 1, start_s=0.0)]
 def test_idle_takes_every_signal(signals: dict[str, float], found: Activity) -> None:
     """One busy signal is enough to be busy; a missing one is unknown or weak, never idle."""
     assert verdicts(measured(snapshot("1x8", ONE), {0: signals})) == [found]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "found"),
+    [
+        (("video_ratio",), Activity.IDLE),
+        (("video_ratio", "sm_occupancy_ratio"), Activity.IDLE),
+        (("power_w",), Activity.ESTIMATED),
+        (("tensor_active_ratio", "dram_active_ratio"), Activity.ESTIMATED),
+        (("fb_used_mib",), Activity.UNKNOWN),
+        (("sm_active_ratio",), Activity.UNKNOWN),
+        (SIGNALS, Activity.UNKNOWN),
+    ],
+)
+def test_a_recording_with_fewer_signals_is_judged_by_those_it_has(lacking: tuple[str, ...], found: Activity) -> None:
+    """In whatever order they stand: a signal that is not there is one that is not measured."""
+    full = measured(snapshot("1x8", ONE), {})
+    kept = [row for row in reversed(range(len(SIGNALS))) if SIGNALS[row] not in lacking]
+    names = tuple(SIGNALS[row] for row in kept)
+    table = replace(full.telemetry, signals=names, mean=full.telemetry.mean[kept], maximum=full.telemetry.maximum[kept])
+    assert verdicts(replace(full, telemetry=table)) == [found]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from autopilot.core.intake.signals import measure
-from autopilot.core.model.snapshot import ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
 from tests.kits.core_world import holds, snapshot, waits
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
-from autopilot.core.model.snapshot import SignalTable
+from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.usage.contradiction import contradicted
 from tests.kits.core_world import MODELS, holds, snapshot
 

@@ -11,7 +11,8 @@ import pytest
 
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.codes import Code
-from autopilot.core.model.snapshot import ClusterSnapshot, SignalTable
+from autopilot.core.model.signal_table import SignalTable
+from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.usage.plausibility import DOUBTS, doubts
 from autopilot.core.usage.rollup import ratios, rollups
 from autopilot.core.usage.table import extremes, usage_of
