@@ -206,7 +206,9 @@ def test_a_dump_in_the_middle_has_each_task_once(recorded: Recorded) -> None:
     started = 0
     for name, truths in recorded.told.records.items():
         ask = truths[0].ask
-        if truths[0].submit_s > now_s - NEAR_S or ask.key in LATER or "--hold" in ask.options:
+        if (
+            truths[0].submit_s > now_s - NEAR_S or ask.key in LATER or ask.eligible
+        ):  # `sacct` lists none that may not start yet
             continue
         began = [each for each in truths if each.start_s is not None and each.start_s < now_s]
         ended = [each for each in began if each.end_s is not None and each.end_s < now_s]
