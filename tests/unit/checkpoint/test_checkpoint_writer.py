@@ -101,20 +101,22 @@ def writer_that(sent: list[dict[str, str]], problems: list[str]) -> Trainer:
 def test_what_waits_is_one_value_of_each_annotation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush tries once, within the pause after a failure too; the next one sends the newest values alone."""
     sent: list[dict[str, str]] = []
-    problems = ["down", "down"]
+    problems = ["down"] * 9
     monkeypatch.setattr(checkpoint, "RETRY_S", 3600.0)
     job = writer_that(sent, problems)
     assert not job.acknowledge(1, "/one", wait_s=5.0)
+    tried = len(sent)  # once more where the thread was faster than the flush
     for step in range(2, 50):
         job.acknowledge(step, "/more")
-    assert len(sent) == 1, "it pauses"
+    assert len(sent) == tried <= 2, "it pauses"
     assert not job.flush()
+    problems.clear()
     assert job.flush()
-    assert len(sent) == 3
+    assert len(sent) == tried + 2
     assert job._ack is not None
     assert sent[-1][LAST_CHECKPOINT] == pytest.approx(f"{job._ack.at:.3f}")
     assert job.acknowledge(50, "/last", wait_s=5.0)
-    assert len(sent) == 4
+    assert len(sent) == tried + 3
 
 
 def test_the_answer_to_a_request_ends_the_pause() -> None:
