@@ -1,5 +1,5 @@
-"""No job is disrupted repeatedly: two weighed evictions of one job are at least the cool-down apart, and only so many
-of them make room for other work.
+"""No job is disrupted repeatedly. Two weighed evictions of one job are at least the cool-down apart, and at most
+`protection.most_stops` of them make room for other work.
 
 budgets.py checks the number of disruptions in a window by cluster, tenant and node.
 """

@@ -1,7 +1,7 @@
 """How often work was stopped or moved for other work that had to be worth it, and how long it is left to run then.
 
 The stops that it may still have are spread over what is left of it: a bound alone is used up within hours, and the work
-then keeps its GPUs for days, whoever waits. Work of unknown length is expected to run as long again as it has.
+then keeps its GPUs for days while others wait. Work of unknown length is expected to run for as long as it has run.
 """
 
 from __future__ import annotations

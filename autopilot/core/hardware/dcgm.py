@@ -29,7 +29,7 @@ class Reach(StrEnum):
     """What an instance of a GPU in MIG mode knows of a signal."""
 
     OWN = "own"
-    GPU = "gpu"  # the value of its whole GPU, of which it has its share
+    GPU = "gpu"  # the value of the whole GPU; the instance has a share of it
     NONE = "none"
 
 
