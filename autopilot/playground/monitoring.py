@@ -57,18 +57,19 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def running(around: Monitoring, *, api: str, metrics: str, token: Path, speed: float) -> Iterator[None]:
+def running(around: Monitoring, *, api: str, metrics: str, reader: Path, sender: Path, speed: float) -> Iterator[None]:
     """Run both until the end of the block.
 
-    `api`: address of the controller. `metrics`: host:port of its metrics. `token`: file with a token that may read both
-    and deliver alerts. All times of the rules are divided by `speed`. Data and logs are removed at the end.
+    `api`: address of the controller. `metrics`: host:port of its metrics. Files with tokens: that of `reader` may read
+    the metrics, that of `sender` deliver alerts. All times of the rules are divided by `speed`. Data and logs are
+    removed at the end.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-autopilot-alerts-")))
         rules = RuleSettings(speed=speed)
         _write(folder / "rules.yaml", rule_groups(rules))
-        _write(folder / "alertmanager.yaml", _alertmanager_config(f"{api}/api/v1/alerts", token))
-        scrape = prometheus_config(rules, [metrics], "rules.yaml", [around.alertmanager_at], str(token))
+        _write(folder / "alertmanager.yaml", _alertmanager_config(f"{api}/api/v1/alerts", sender))
+        scrape = prometheus_config(rules, [metrics], "rules.yaml", [around.alertmanager_at], str(reader))
         _write(folder / "prometheus.yaml", scrape)
         commands = (
             (

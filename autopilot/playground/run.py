@@ -96,11 +96,13 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
 def _watched(around: Monitoring, settings: Settings, speed: float) -> AbstractContextManager[None]:
     """Both programs, connected with the service that runs."""
     own, tokens = places(settings.state), settings.http.tokens
-    token = next((each.file for each in tokens if each.role == Role.ADMIN), own.token)
+    reader = next((each.file for each in tokens if each.role == Role.ADMIN), own.token)
+    sender = next((each.file for each in tokens if each.role == Role.ALERTS), reader)
     note = read_note(own.service)
     if not note.get("metrics"):
         raise InputError("--alerts: the controller serves no metrics; set metrics.listen")
-    return running(around, api=note["url"], metrics=urlsplit(note["metrics"]).netloc, token=token, speed=speed)
+    metrics = urlsplit(note["metrics"]).netloc
+    return running(around, api=note["url"], metrics=metrics, reader=reader, sender=sender, speed=speed)
 
 
 def settings_of(options: PlaygroundOptions, live: Live, kubeconfig: Path, around: Monitoring | None = None) -> Settings:

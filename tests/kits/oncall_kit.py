@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import requests
 
-from autopilot.alerts.rules import RuleSettings, prometheus_config, rule_groups, yaml_text
+from autopilot.playground.monitoring import find_programs
+from autopilot.playground.monitoring import running as watching
 from tests.e2e.test_prometheus_collector import free_port
-from tests.kits.prometheus_kit import alertmanager, prometheus
+from tests.kits.prometheus_kit import answers, until
 from tests.service.kit import Running, cli, ended, launch, poll, service, write_yaml
 
 ROLES = ("alerts", "viewer", "approver", "admin")
@@ -147,10 +148,27 @@ def token_of(role: str) -> str:
 def on_call(
     folder: Path, require_tool: Callable[[str], str], scenario: Path, speed: float, policy: str = "approve", **over: Any
 ) -> Iterator[OnCall]:
-    """A service beside a simulated cluster, connected with both."""
-    content = {"policy": policy, "simulation": {"scenario": str(scenario), "speed": speed}, **over}
-    with _connected(folder, require_tool, speed, lambda given: service(folder, given | content)) as on:
-        yield on
+    """A service beside a simulated cluster, connected with both as the playground is."""
+    for tool in ("prometheus", "prometheus-alertmanager"):
+        require_tool(tool)
+    around, http, metrics = find_programs(), _http(folder), f"127.0.0.1:{free_port()}"
+    content: dict[str, Any] = {
+        "state": str(folder / "state"),
+        "alerts": around.settings(),
+        "http": http,
+        "metrics": {"listen": metrics},
+        "policy": policy,
+        "simulation": {"scenario": str(scenario), "speed": speed},
+        **QUICK,
+        **over,
+    }
+    api, reader, sender = f"http://{http['listen']}", folder / "viewer.token", folder / "alerts.token"
+    with service(folder, content) as running:
+        _first_tick(running)
+        with watching(around, api=api, metrics=metrics, reader=reader, sender=sender, speed=speed):
+            url, delivers = around.settings().values()
+            until(lambda: answers(f"{url}/-/ready") and answers(f"{delivers}/-/ready"), "both are ready")
+            yield OnCall(running, url, folder, delivers)
 
 
 @contextmanager
@@ -183,30 +201,3 @@ def _http(folder: Path) -> dict[str, Any]:
 
 def _first_tick(running: Running) -> None:
     poll(lambda: running.ask("/api/v1/state", token=token_of("viewer")).status_code == 200, "the first tick")
-
-
-@contextmanager
-def _connected(
-    folder: Path,
-    require_tool: Callable[[str], str],
-    speed: float,
-    serving: Callable[[dict[str, Any]], AbstractContextManager[Running]],
-) -> Iterator[OnCall]:
-    """Everything connected: metrics are scraped, rules of this speed evaluated, alerts delivered with a token."""
-    metrics, answers, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}", _http(folder)
-    rules = RuleSettings(speed=speed)
-    (folder / "rules.yaml").write_text(yaml_text(rule_groups(rules)))
-    binary, webhook = require_tool("prometheus-alertmanager"), f"http://{http['listen']}/api/v1/alerts"
-    with alertmanager(binary, folder, webhook, folder / "alerts.token") as delivers:
-        content: dict[str, Any] = {
-            "state": str(folder / "state"),
-            "alerts": {"prometheus": f"http://{answers}", "alertmanager": f"http://{delivers}"},
-            "http": http,
-            "metrics": {"listen": metrics},
-            **QUICK,
-        }
-        with serving(content) as running:
-            _first_tick(running)
-            config = prometheus_config(rules, [metrics], "rules.yaml", [delivers], str(folder / "viewer.token"))
-            with prometheus(require_tool("prometheus"), folder, config, listen=answers) as url:
-                yield OnCall(running, url, folder, f"http://{delivers}")

@@ -35,7 +35,7 @@ def test_both_run_with_the_written_settings_until_the_end(tmp_path: Path, requir
     around, token = find_programs(), tmp_path / "token"
     token.write_text("secret", "utf-8")
     urls = list(around.settings().values())
-    with running(around, api="http://127.0.0.1:1", metrics="127.0.0.1:1", token=token, speed=60.0):
+    with running(around, api="http://127.0.0.1:1", metrics="127.0.0.1:1", reader=token, sender=token, speed=60.0):
         for url in urls:
             until(lambda url=url: answers(f"{url}/-/ready"), f"{url} is ready")  # type: ignore[misc]
     assert not any(answers(url) for url in urls)
