@@ -237,7 +237,7 @@ class Protection:
             "work is stopped or moved for other work at most this often, contracts and idle work apart; after the "
             "first time it runs for an equal part of its predicted rest before the next"
         ),
-    ] = 5
+    ] = 8
 
 
 @dataclass(frozen=True, slots=True)

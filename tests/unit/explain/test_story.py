@@ -345,7 +345,7 @@ def test_work_that_was_stopped_often_is_told_apart_to_both_sides() -> None:
         "shelter: 1 gang on 8 GPUs may not be displaced again: stopped as often as policy allows"
     ]
     said, _ = story(observation, "often", EAGER, memory)
-    assert lines(said, "sheltered: it was stopped 5 times; only contracts may stop it again")
+    assert lines(said, "sheltered: it was stopped 8 times; only contracts may stop it again")
 
 
 def test_overdue_is_told_before_and_after() -> None:
