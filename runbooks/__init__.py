@@ -1,1 +1,1 @@
-"""Runbooks: one for each alert, read by people and by the service (docs: CONTRIBUTING.md, `autopilot/oncall/`)."""
+"""Runbooks: one for each alert, read by people and by the service (`autopilot/oncall/`)."""

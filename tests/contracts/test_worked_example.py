@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING, applied to a copy of the checkout."""
+"""The worked example of docs/adding-an-action.md, applied to a copy of the checkout."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "adding-an-action.md"
 SIMULATION = """
 from dataclasses import replace
 from autopilot.core.model.policy import Mode
@@ -31,9 +32,7 @@ assert not ran.violated, ran.violated
 
 
 def _blocks() -> list[str]:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text.partition("## Adding an action")[2].partition("\n## ")[0]
-    return re.findall(r"```(?:python|text)\n(.*?)```", section, flags=re.DOTALL)
+    return re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def insert(path: Path, anchor: str, text: str) -> None:
@@ -48,8 +47,7 @@ def test_the_example_works_as_written(tmp_path: Path) -> None:
     for name in ("autopilot", "collectors", "models", "simulator", "scripts", "tests", "docs"):
         # with what is compiled
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.parquet"))
-    for name in ("pyproject.toml", "CONTRIBUTING.md"):
-        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     action, row, mode, scene = _blocks()
     core = tmp_path / "autopilot" / "core"
     (core / "actions" / "stop_late.py").write_text(action, encoding="utf-8")
@@ -61,7 +59,7 @@ def test_the_example_works_as_written(tmp_path: Path) -> None:
     scenes = tmp_path / "tests" / "golden" / "explanation_scenes.py"
     insert(scenes, '}\n"""Small worlds', f'{scene}}}\n"""Small worlds')
     touched = {"core/actions/stop_late.py", "core/actions/__init__.py", "core/model/modes.py", "explanation_scenes.py"}
-    assert f"touches {len(touched)} files by hand" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert f"touches {len(touched)} files by hand" in PAGE.read_text(encoding="utf-8")
     run_python(tmp_path, "-m", "tests.golden.refresh")
     run_python(tmp_path, "scripts/generate_policy_reference.py")
     words = (tmp_path / "tests" / "golden" / "words" / "explanations.json").read_text(encoding="utf-8")

@@ -14,8 +14,13 @@ from tests.tidy.tree import ROOT, files, name_of
 
 CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 DOCUMENTS = [p for p in files() if p.suffix == ".md"]
-NEW_FILES = {"autopilot/core/actions/stop_late.py", "autopilot/core/rules/priority_alone.py"}
-"""Files that the examples of CONTRIBUTING.md tell the reader to create."""
+NEW_FILES = {
+    "autopilot/core/actions/stop_late.py",
+    "autopilot/core/guards/most_taken.py",
+    "autopilot/core/rules/priority_alone.py",
+    "collectors/smi.py",
+}
+"""Files that the examples of the pages on adding things tell the reader to create."""
 
 
 def _code(path: Path) -> str:
@@ -92,11 +97,10 @@ def test_every_source_file_that_a_document_names_exists(path: Path) -> None:
     assert not missing, "fix the path"
 
 
-def test_the_imports_of_every_example_resolve() -> None:
-    """A Python block of CONTRIBUTING.md from "Adding a rule set" on imports only names that exist."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Adding a rule set")[2]
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("adding-*.md")), ids=name_of)
+def test_the_imports_of_every_example_resolve(path: Path) -> None:
+    """A Python block of a page on adding something imports only names that exist; CONTRIBUTING.md links the page."""
+    blocks = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
     missing = [
         f"{node.module}.{alias.name}"
         for block in blocks
@@ -106,3 +110,4 @@ def test_the_imports_of_every_example_resolve() -> None:
         if not hasattr(importlib.import_module(str(node.module)), alias.name)
     ]
     assert not missing, "follow the rename in the example"
+    assert f"(docs/{path.name})" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), "add its row to the table"
