@@ -139,7 +139,7 @@ LONG = (
     "tests/contracts/test_models.py::test_the_same_seed_gives_the_same_answer_and_a_clone_does_too[sarimax",
     "tests/contracts/test_models.py::test_where_a_model_belongs_it_beats_its_floor[sarimax",
     "tests/contracts/test_runtime_models",
-    "tests/contracts/test_worked_example",
+    "tests/contracts/test_worked_",
     "tests/golden/test_golden_scores",
     "tests/unit/actuators/test_admission_check",
     "tests/unit/actuators/test_job_width",
