@@ -1,4 +1,4 @@
-"""The interface of guards: a guard answers on every proposal, and only reads."""
+"""The interface of guards, and the three answers: allow, deny, waive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import CeilingDraft, Draft, ScaleDraft
 
 Check = Callable[[Proposal, Draft, Context], Verdict]
-"""A guard: the proposal as people see it, its rows, and the tick's context."""
+"""A guard: proposal (names, for people), draft (table rows) and context of the tick to a verdict. It only reads."""
 
 
 def allow(guard: str, value: float, unit: str, threshold: float, at_least: bool = False) -> Verdict:
@@ -26,14 +26,14 @@ def deny(guard: str, code: Code, value: float, unit: str, threshold: float, at_l
 
 
 def waive(guard: str, value: float, unit: str, threshold: float, at_least: bool = False) -> Verdict:
-    """The rule does not bind an eviction by contract; the number is recorded nevertheless."""
+    """A verdict in favour of an eviction by contract, beyond the reach of the rule. The number is on record."""
     return Verdict(guard, True, Code.WAIVED_CONTRACT, value, unit, threshold, at_least)
 
 
 def relied_on(draft: Draft, ctx: Context) -> I32:
-    """Rows of the telemetry that a draft relies on: what its workload, its victims or the replicas of its service hold.
+    """Rows of telemetry behind a draft: those of its workload, its victims and the replicas of its service.
 
-    GPUs first, then instances, as in SignalTable.
+    GPUs come first, then instances, as in SignalTable.
     """
     rows = set(draft.victims)
     if draft.workload_row is not None:

@@ -1,4 +1,4 @@
-"""Bounds what is taken by what is needed: no large gang is evicted for a small one."""
+"""Bounds the GPUs taken by the GPUs needed: no large gang is evicted for a small one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ NAME = "blast_radius"
 UNIT = "GPUs taken for each that is needed"
 
 LEAST_GPUS = 1 / GPU_MILLI
-"""The smallest thing that can be asked for: a thousandth of a GPU."""
+"""The smallest request: a thousandth of a GPU."""
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """GPUs of all victims, including moved ones, over the GPUs that are gained. Shares and instances count as
-    fractions.
-    """
+    """GPUs of all victims, moved ones included, over the GPUs gained. Shares and instances count as fractions."""
     limit = ctx.policy.preemption.blast_ratio
     if not draft.taken:
         return allow(NAME, 0.0, UNIT, limit)

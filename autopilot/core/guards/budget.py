@@ -17,7 +17,7 @@ NAME = "budget"
 
 
 class _Earlier(list[Disruption]):
-    """Disruptions of earlier ticks that count in this one: the same for all proposals."""
+    """Disruptions of earlier ticks inside the window: the same for all proposals of a tick."""
 
 
 def _earlier(ctx: Context) -> _Earlier:
@@ -26,7 +26,10 @@ def _earlier(ctx: Context) -> _Earlier:
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Counts disruptions in the window, those that this tick accepted, and the proposal itself."""
+    """Count disruptions in the window, the accepted ones of this tick, and the victims of the proposal.
+
+    Contracts count nowhere. A proposal on its way to the cluster counts once: its own entries are left out.
+    """
     rules = ctx.policy.budget
     victims = len(proposal.victims)
     again = {victim.uid for victim in proposal.victims} if draft.resent else set()
@@ -73,9 +76,9 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _writing_s(draft: Draft, ctx: Context) -> float:
-    """Total time of the checkpoint writes of all gangs that leave or would leave.
+    """Total time (s) of the checkpoint writes of all gangs that leave or would leave.
 
-    A gang that shrinks writes none for that. A gang that states no write time is not counted.
+    A gang writes none in order to shrink. A gang without a stated write time is left out.
     """
     work = ctx.observation.snapshot.workloads
     leaving = ctx.leaving_mask()

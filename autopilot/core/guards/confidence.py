@@ -1,4 +1,4 @@
-"""Whether the forecast behind a proposal is known to be reliable: fresh, steady, proven, calibrated."""
+"""A proposal rests on a reliable forecast: fresh, steady, proven, calibrated."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ NAME = "confidence"
 UNIT = "forecasts relied on"
 
 PASSES = allow(NAME, 0.0, UNIT, 0.0)
-"""The verdict on what the rule does not concern."""
+"""The verdict on a proposal without a forecast."""
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the record of the forecast, whatever the action made of it. Proposals without a forecast pass."""
+    """Judge by the record of the forecast alone. Proposals without a forecast pass."""
     if draft.foreseen is None:
         return PASSES
     ahead = judged(draft.foreseen, ctx.now_s, ctx.policy.scale_ahead)

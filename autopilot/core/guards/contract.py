@@ -1,4 +1,4 @@
-"""Bounds what contracts take for one beneficiary: they waive the other bounds, and are not weighed."""
+"""Bounds the GPUs that contracts take for one beneficiary. Contracts waive the bounds on price and calm."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TIMES = 2.0
 """Contracts take at most this multiple of the GPUs that a beneficiary needs."""
 
 PASSES = allow(NAME, 0.0, UNIT, 0.0)
-"""The verdict on what the rule does not concern."""
+"""The verdict on a proposal without a contract."""
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Hold what goes beyond the bound; it passes again when earlier takings are an hour old.
+    """Hold a taking beyond the bound; it passes again once earlier takings are an hour old.
 
-    The first taking of an hour always passes: its victims are all needed, and one that is wider than the bound cannot
-    be taken in part.
+    The first taking of an hour always passes. Its victims are all needed, and a victim wider than the bound leaves as
+    a whole.
     """
     beneficiary = beneficiary_of(draft, ctx) if draft.contract and draft.taken else ""
     if not beneficiary:

@@ -1,4 +1,4 @@
-"""Whether the data behind a proposal is fresh, and its nodes are still fit."""
+"""A proposal rests on fresh data and on nodes that are still fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "freshness"
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Refuse on stale inventory, stale work, unfit nodes or, for drafts that rest on telemetry, stale telemetry."""
+    """Refuse on stale inventory, stale work, unfit nodes and, for drafts by telemetry, stale telemetry. Ages in s."""
     snapshot, limits = ctx.observation.snapshot, ctx.policy.freshness
     if not snapshot.inventory_age_s <= limits.inventory_s:
         return deny(NAME, Code.STALE_INVENTORY, snapshot.inventory_age_s, "s", limits.inventory_s)
@@ -35,6 +35,6 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _ages_s(draft: Draft, ctx: Context) -> F32:
-    """Age of each signal that the proposal relies on; one inf where there is none."""
+    """Ages (s) of the signals behind the proposal. A proposal without signals has one age of inf."""
     rows, ages_s = relied_on(draft, ctx), ctx.observation.snapshot.telemetry.age_s
     return ages_s[rows] if len(rows) and rows.max() < len(ages_s) else np.full(1, np.inf, np.float32)

@@ -12,7 +12,7 @@ NAME = "gang"
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Refuse a start below the gang's minimum, and the eviction of a part that the gang cannot do without."""
+    """Refuse a start below the gang's minimum, and an eviction that leaves a gang below its minimum."""
     work = ctx.observation.snapshot.workloads
     for victim, give in zip(proposal.victims, draft.taken, strict=True):
         verdict = _partial(victim, give, ctx)
@@ -40,7 +40,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _partial(victim: Victim, give: Eviction, ctx: Context) -> Verdict | None:
-    """Set where a victim would keep what it cannot use: below its minimum, elsewhere, or half evicted."""
+    """The refusal of a useless rest: a victim below its minimum, on GPUs of others, or half evicted. None: no fault."""
     work, held = ctx.observation.snapshot.workloads, ctx.observation.snapshot.placements
     mine = held.workload == give.row
     holds, stays = int(mine.sum()), int((mine & ~held.leaving).sum())
@@ -62,12 +62,12 @@ def _partial(victim: Victim, give: Eviction, ctx: Context) -> Verdict | None:
 
 
 def _names(row: int, ctx: Context) -> list[tuple[str, str]]:
-    """GPUs and instances of a gang, as slots name them."""
+    """GPUs and instances of a gang, by the names of slots."""
     layout = ctx.whatif.layout_of(row)
     cuts = [ctx.whatif.instance_id(cut) for cut in layout.instance.tolist()]
     return list(zip(ctx.observation.snapshot.gpus.uuid[layout.gpu].tolist(), cuts, strict=True))
 
 
 def _distinct(got: int, work: WorkloadTable, row: int) -> int:
-    """The number of different GPUs or instances that the slots must name; shares may be on one GPU."""
+    """The least number of different GPUs or instances in the slots; shares may be on one GPU."""
     return min(got, 1) if work.gpu_milli[row] else got

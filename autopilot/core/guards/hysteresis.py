@@ -1,7 +1,6 @@
-"""Stability: a disruptive proposal must pay by a margin and last for the dwell time, and its victims cool down.
+"""Stability: a disruptive proposal pays by a margin and lasts for the dwell time, and its victims cool down.
 
-A gang whose pipelined start was given up does not try again at once, and neither does what the cluster refused for a
-reason of its own object.
+Two more waits: a gang after a pipelined start was given up, and an object after the cluster refused an attempt on it.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from autopilot.core.planning.draft import Draft
 NAME = "hysteresis"
 
 PASSES = allow(NAME, 0.0, "victims", 0.0)
-"""The verdict on what the rule does not concern."""
+"""The verdict on a proposal without victims."""
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Proposals without disruption pass at once. Evictions by contract are recorded as waived."""
+    """Judge margin, cool-down and dwell in this order. Proposals without victims pass; contracts are waived."""
     rules = ctx.policy.hysteresis
     refused_s = ctx.memory.refused_until_s.get(proposal.subject.uid, float("-inf"))
     if refused_s > ctx.now_s and all(victim.uid != proposal.subject.uid for victim in proposal.victims):

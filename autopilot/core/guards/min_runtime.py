@@ -1,4 +1,4 @@
-"""No victim runs for less than its guaranteed run time."""
+"""Every victim has had its guaranteed run time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ NAME = "min_runtime"
 UNIT = "s run by a victim"
 
 PASSES = allow(NAME, 0.0, "victims", 0.0)
-"""The verdict on what the rule does not concern."""
+"""The verdict on a proposal without victims."""
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the victim whose guarantee ends last. A victim with an unknown start time counts as just started.
+    """Judge by the victim with the latest end of its guarantee. A victim with an unknown start counts as just started.
 
-    Earlier stops make the guarantee longer (core/checkpoints/earlier_stops.py), but not for what leaves for its own
-    sake or does nothing.
+    Earlier stops make the guarantee longer (core/checkpoints/earlier_stops.py), for stops in favour of other work only.
     """
     if not draft.victims:
         return PASSES

@@ -1,4 +1,4 @@
-"""Whether the action may act: the kill switch, a self-pause, and the mode of the action."""
+"""The right of an action to act: the kill switch, a pause, and the mode of the action."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOM
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Allowed when the mode is auto, or approve with an approval that covers the plan, or for a case without need."""
+    """Allow in mode auto, and in mode approve under a covering approval or for an exempt case."""
     mode = getattr(ctx.policy.modes, proposal.action)
     step, unit, need = float(MODES.index(mode)), MODE_UNIT, float(MODES.index(Mode.AUTO))
     if ctx.observation.kill_switch or ctx.memory.killed:
@@ -42,7 +42,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _rests_on_paper(draft: Draft, fit: Fit, ctx: Context) -> bool:
-    """True when the proposal uses GPUs or quota that only a recommendation frees."""
+    """True for a proposal on GPUs or quota that only a recommendation frees."""
     layouts = [give.keeps for give in draft.taken if give.how == "move" and give.keeps is not None]
     asked = {place for layout in (*layouts, fit.layout) for place in layout.places()}
     if any(not asked.isdisjoint(held.places()) for held, _ in ctx.plan.paper.values()):

@@ -1,4 +1,4 @@
-"""Whether the action may only recommend: it realised too little of what it promised."""
+"""An action that realised too little of its promises only recommends."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autopilot.core.tracking.promises import least_gain_gpu_s, sums_of
 NAME = "promise"
 
 PASSES = allow(NAME, 0.0, "GPU-s realised", 0.0, at_least=True)
-"""The verdict on what the rule does not concern."""
+"""The verdict on an action without a record of promises."""
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Hold what a capped action proposes; it stands as a recommendation.
+    """Hold the proposals of a capped action; they stand as recommendations.
 
     Contracts and stops of broken or hanging work continue. So do reservations, floors of services, and starts in the
-    place of victims that have left.
+    place of departed victims.
     """
     record = ctx.memory.kept_promises.get(draft.action)
     if record is None:

@@ -1,7 +1,7 @@
-"""Work that is never a victim: protected classes, opted-out work, and work that is not preemptible.
+"""Work with protection is no victim: protected classes, opted-out work, work declared as not preemptible.
 
-Protection holds as far as the guarantee of the queue goes, and is fixed at the start (core/quota/protection.py): an
-owner takes back by contract what is lent. Without a contract, work that cannot save in time is no victim either.
+Protection reaches as far as the guarantee of the queue and is fixed at the start (core/quota/protection.py). An owner
+takes lent GPUs back by contract. Without a contract, work that saves too slowly is no victim either.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _UNITS = {
 
 
 def yielding(draft: Draft, ctx: Context) -> frozenset[int]:
-    """Rows whose protection does not hold against this draft: lent and late work, for the owner of these GPUs."""
+    """Rows without protection against this draft: lent and late work, for the owner of these GPUs."""
     return ctx.quota.yielding if draft.contract and draft.case.takes is StopReason.RECLAIM else frozenset()
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Binds evictions by contract too, except that backfilled work is preemptible.
+    """Judge each victim; evictions by contract are bound too. Backfilled work is always preemptible.
 
-    For an exempt case the verdict names the overridden protection.
+    The verdict on an exempt case names the overridden protection.
     """
     work = ctx.observation.snapshot.workloads
     if isinstance(draft, AdmitDraft) and work.excluded[draft.row]:
@@ -63,7 +63,7 @@ def _protects(code: Code, row: int, ctx: Context) -> bool:
 
 
 def _allowed(against: list[Code]) -> Verdict:
-    """In favour. If protections are overridden, with the most specific of them."""
+    """The verdict in favour, with the most specific of the overridden protections."""
     if not against:
         return allow(NAME, 0.0, "protected victims", 0.0)
     code = next(each for each in reversed(_UNITS) if each in against)

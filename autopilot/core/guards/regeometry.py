@@ -1,4 +1,4 @@
-"""Bounds on changes of MIG geometry: legality, dwell, rate, no way back, and nothing in use is destroyed."""
+"""Bounds on changes of MIG geometry: legality, dwell, rate, no quick return, and no loss of an instance in use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _may_drain(draft: DrainDraft, ctx: Context) -> Verdict:
-    """A drain is bound like the changes that it is for."""
+    """Judge a drain by the changes behind it."""
     snapshot = ctx.observation.snapshot
     model = mig.find_gpu_model(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[draft.node])])
     if model is None or any(mig.why_illegal(model, cut.after or ()) is not None for cut in draft.cuts):
@@ -71,9 +71,10 @@ def _worth_it(draft: RecutDraft | DrainDraft, ctx: Context, changes: int) -> Ver
 
 
 def _too_soon(record: RecutRecord, change: RecutDraft | PlannedCut | None, ctx: Context) -> Verdict | None:
-    """Set while earlier changes of the GPU forbid this one; None: it is drained with others, and does not change.
+    """The refusal of a change too soon after earlier ones of the GPU. None: the change may happen.
 
-    A GPU that was drained was drained for this.
+    `change` is None for a GPU that is drained with others and keeps its geometry. A drained GPU was drained for this
+    change, so its dwell is over.
     """
     rules = ctx.policy.regeometry
     turned_s = turned_mode_s(record)

@@ -18,12 +18,11 @@ _UNITS = (UNIT, *(f"p99 of the {each.words} over its objective, worst service to
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the worst objective of the services among the victims, and of pools in their gangs: p99 / objective.
-    Binds evictions by contract too, except of replicas above the guarantee of their queue: otherwise a missed objective
-    would keep GPUs from their owner.
+    """Judge by the worst ratio p99 / objective of the services among the victims, and of pools in their gangs.
 
-    A service with an objective but no recent p99 may miss it, so its replicas stay. The remains of a broken replica are
-    stopped regardless: they serve no request.
+    Evictions by contract are bound too, except of replicas above the guarantee of their queue: a missed objective
+    keeps no GPU from its owner. A service with an objective but no recent p99 may miss it, so its replicas stay. The
+    remains of a broken replica serve no request and are stopped.
     """
     services, work = ctx.observation.snapshot.services, ctx.observation.snapshot.workloads
     if Code.SLO_BURNING in draft.case.exempt:

@@ -1,4 +1,4 @@
-"""No work is stopped or moved for other work more often than policy allows."""
+"""Bounds the number of stops and moves of one workload for other work."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NAME = "stops"
 UNIT = "earlier stops of one victim"
 
 PASSES = allow(NAME, 0.0, "victims", 0.0)
-"""The verdict on what the rule does not concern."""
+"""The verdict on a proposal without a victim for other work."""
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Judged by the victim that was stopped most often. What is stopped for its own sake, or idle, is not concerned."""
+    """Judge by the victim with the most earlier stops. Idle work, and work stopped for its own sake, has no bound."""
     if not draft.victims or not (draft.contract or draft.case.takes.for_others):
         return PASSES
     stops, most = float(ctx.stops.count[list(draft.victims)].max()), float(ctx.policy.protection.most_stops)

@@ -1,4 +1,4 @@
-"""Whether the action is paused by a storm: it reversed itself, failed or cut GPUs anew too often."""
+"""An action in a storm is paused: it reversed itself, failed or cut GPUs anew too often."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ UNIT = "reversals, failures and changes of geometry in an hour"
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Refuse what a paused action proposes.
+    """Refuse the proposals of a paused action.
 
-    Contracts and stops of broken or hanging work continue. So do reservations, which have no effect, and starts in the
-    place of victims that have left.
+    Contracts and stops of broken or hanging work continue. So do reservations, because they have no effect, and starts
+    in the place of departed victims.
     """
     rules = ctx.policy.storms
     record = ctx.memory.storms.get(draft.action)

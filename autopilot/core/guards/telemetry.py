@@ -1,4 +1,4 @@
-"""Whether the telemetry that a proposal relies on can be true."""
+"""The telemetry behind a proposal can be true."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NAME = "telemetry"
 UNIT = "GPUs or instances in doubt"
 
 PASSES = allow(NAME, 0.0, UNIT, 0.0)
-"""The verdict on what the rule does not concern."""
+"""The verdict on a proposal without telemetry behind it."""
 
 
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
-    """Refuse what relies on a GPU or MIG instance whose telemetry is in doubt, with the most certain reason."""
+    """Refuse a proposal on GPUs or MIG instances with telemetry in doubt, with the most certain reason."""
     if not draft.case.by_telemetry:
         return PASSES
     rows = relied_on(draft, ctx)
