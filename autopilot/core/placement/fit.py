@@ -1,8 +1,14 @@
-"""The search for places: which nodes hold a gang, which of them are best, and why there is none.
+"""The search for whole GPUs: the nodes that hold a gang, the best of them, or the reason for a miss.
 
-It reads the books of a `WhatIf` and places nothing. `room` is the whole free GPUs that a gang may use on each node:
-the free ones, less those held for reservations that it would outlive. Parts of GPUs are in parts.py, gangs whose
-members differ in members.py. Reservations ask the same questions of capacity that comes free later.
+Theory of operation. `room` states the whole GPUs for the gang on each node: the free ones, less those held for
+reservations that the gang would outlive. Unsuitable nodes drop out first (GPU model, memory, labels, host capacity). A
+gang of one member goes to the node with the best score. A wider gang first gets a domain: the required level of
+topology, else the preferred one, else the smallest island or leaf with room for it, else the whole cluster. Inside the
+domain its members take the nodes in order of score, and the tail (a smaller last member) the fullest node left.
+
+The score of a node is `fill` (how full the node would be) times its weight, plus `drain` (how close the gang's
+predicted end lies to that of the node). A layout then names the lowest-numbered free GPUs of each node. The search
+reads the books of a `WhatIf` and books nothing. Reservations ask the same questions of capacity in the future.
 """
 
 from __future__ import annotations
@@ -31,11 +37,11 @@ def find_fit(
     apart: F64 | None = None,
     barred: I32 | None = None,
 ) -> Fit | Miss:
-    """The best place for a gang now, or why there is none.
+    """The best place for a gang now, or the reason for a miss.
 
-    `room` [nodes]: whole GPUs it may use. `node_end_s` [nodes] and `end_s` (predicted ends) feed the drain term, and
-    `apart` [nodes] is what each node costs for the sake of other work. `barred` are instances
-    held for others. Ties go to the lowest node row, so the answer is deterministic.
+    `room` [nodes]: whole GPUs for the gang. `node_end_s` [nodes] and `end_s` (predicted ends, s) feed the drain term.
+    `apart` [nodes]: a price of each node in favour of other work, taken off its score. `barred`: rows of instances
+    held for others. Ties go to the lowest node row.
     """
     if shape.gpus <= 0:
         return Miss(Code.CAPACITY, 0.0, 0.0)  # work without GPUs is not ours to place
@@ -74,7 +80,7 @@ def find_fit(
 def _node_scores(
     gpus: I32, shape: Shape, free: I32, weights: PlacementWeights, node_end_s: F64 | None, end_s: float
 ) -> F64:
-    """Score of one member on each node of `gpus` GPUs: fill (0..1) and, when asked for, drain (0..1). Shape [rows]."""
+    """Score of one member on each node of `gpus` GPUs: fill (0..1) and, on request, drain (0..1). Shape [rows]."""
     total = np.maximum(gpus, 1)
     step = max(shape.unit_gpus, 1)
     score = weights.fill * (1.0 - (free - step) / total)
@@ -152,7 +158,7 @@ def seat(
 ) -> tuple[I32, NDArray[np.integer]]:
     """Chosen nodes and the GPUs on each: members in this order of nodes, then the tail on the fullest node left.
 
-    `free` [nodes]: GPUs, 0 where none may be used; `capacity`, `host` [nodes]: members by GPUs, and by CPU and memory.
+    `free` [nodes]: GPUs, 0 on barred nodes; `capacity`, `host` [nodes]: members by GPUs, and by CPU and memory.
     """
     before = np.cumsum(capacity[order]) - capacity[order]
     taken = np.clip(shape.members - before, 0, capacity[order])
@@ -176,7 +182,7 @@ def seat(
 
 
 def fits_on(nodes: NodeTable, shape: Shape, free: I32) -> bool:
-    """True when a gang of whole GPUs fits on `free` GPUs per node; nodes that do not suit it have 0. Shape [nodes]."""
+    """True if a gang of whole GPUs fits on `free` [nodes] GPUs; unsuitable nodes have 0."""
     if shape.is_single:
         return bool((free >= shape.gpus).any())
     capacity = members_on(shape, free)
@@ -190,7 +196,7 @@ def fits_on(nodes: NodeTable, shape: Shape, free: I32) -> bool:
 
 
 def tail_room(shape: Shape, free: I32, capacity: I32, host: I32 | None = None) -> Bools:
-    """Nodes that take the tail beside as many members as they have room for. Shape [nodes]."""
+    """Nodes with room for the tail beside their full number of members. Shape [nodes]."""
     room = free - capacity * shape.per_member >= max(shape.tail, 1)
     return np.asarray(room if host is None else room & (host > capacity))
 
@@ -198,11 +204,10 @@ def tail_room(shape: Shape, free: I32, capacity: I32, host: I32 | None = None) -
 def _choose_domain(
     nodes: NodeTable, shape: Shape, rows: I32, capacity: I32, tail_room: Bools, free: I32, weights: PlacementWeights
 ) -> tuple[Bools | None, int]:
-    """Nodes to choose among, and whether a required domain was the obstacle.
+    """Nodes to choose among (None: a miss), and 1 if a required domain was the obstacle, else 0.
 
-    A required level must hold the gang in one domain; among those that do, the one left with the
-    least (best fit). Without one, a single leaf is preferred when some leaf holds it and the weight
-    is not zero; else the whole cluster.
+    A required level must hold the gang in one domain; the tightest one wins (best fit). Without a requirement the
+    stated preference comes first, then an island and a leaf by their weights, then the whole cluster.
     """
     required, preferred = level_of(nodes, shape.topology, rows), level_of(nodes, shape.preferred, rows)
     enough_anywhere = bool(_holds(capacity.sum(), np.asarray(tail_room.any()), shape))
@@ -229,7 +234,7 @@ def _choose_domain(
 
 
 def _holds(members: np.ndarray, tail_room: np.ndarray, shape: Shape) -> np.ndarray:
-    """True where there is room for all members, and for the tail beside them or in place of one more."""
+    """True with room for all members, and for the tail beside them or in place of one more."""
     if not shape.tail:
         return np.asarray(members >= shape.members)
     return np.asarray((members > shape.members) | ((members >= shape.members) & tail_room))
@@ -243,7 +248,7 @@ def _domains_that_hold(level: I32, shape: Shape, capacity: I32, tail_room: Bools
 def best_domain(
     level: I32, shape: Shape, free: I32, capacity: I32, tail_room: Bools, *, spread: bool = False
 ) -> Bools | None:
-    """The domain that holds the gang and has the fewest free GPUs (the most, to spread); None when there is none."""
+    """Nodes of the domain for the gang with the fewest free GPUs (the most, to spread); None: no domain holds it."""
     fits = _domains_that_hold(level, shape, capacity, tail_room)
     if not fits.any():
         return None
@@ -253,7 +258,7 @@ def best_domain(
 
 
 def _miss(free: I32, need: int) -> Miss:
-    """Too little is free, or enough is free in the wrong shape."""
+    """A miss for lack of free GPUs, or for their shape."""
     total = int(free.sum())
     return Miss(Code.CAPACITY if total < need else Code.FRAGMENTED, float(total), float(need))
 

@@ -1,6 +1,7 @@
-"""Places for gangs whose members differ: each member finds its own node, those of higher rank first.
+"""Places for gangs of differing members: each member finds its own node, higher ranks first.
 
-Members ask for whole GPUs, or for MIG instances of one profile or several.
+Members ask for whole GPUs, or for MIG instances of one profile or several. A member that finds no node is left out, as
+long as the minimum of the gang starts.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from autopilot.core.placement.whatif import WhatIf
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A gang whose members differ, and what it may use.
+    """A gang of differing members, with its limits.
 
-    `members`: rows of MemberTable. `may_be(gpus)`: does quota allow it to start at this width?
+    `members`: rows of MemberTable. `may_be(gpus)`: True if quota allows a start at this width.
     """
 
     row: int
@@ -54,7 +55,7 @@ def find_members(whatif: WhatIf, team: Team, room: I32) -> Fit | Miss:
 
 
 def _inside(whatif: WhatIf, team: Team, room: I32) -> Fit | Miss:
-    """The same on the nodes where `room` leaves something."""
+    """The same on the nodes with `room`."""
     snapshot, rows = whatif.snapshot, team.members
     table = snapshot.members
     base, least = shape_of(snapshot, team.row), int(snapshot.workloads.min_gpus[team.row])
@@ -105,7 +106,7 @@ def _both(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """One member: instances by profile, what its node must carry, and its rank."""
+    """One member: instances by profile, the labels of its node, and its rank."""
 
     wants: tuple[tuple[int, int], ...]  # (profile, instances)
     selector: tuple[int, ...]

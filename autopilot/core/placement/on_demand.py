@@ -1,8 +1,8 @@
-"""Places of instances that claims could have made. With dynamic MIG an instance exists only while a claim has it.
+"""Places for instances on demand. With dynamic MIG an instance exists only while a claim has it.
 
-The snapshot lists none of them, so nothing counts them as capacity. Only a what-if knows them: it numbers them behind
-the instances that exist, hands their memory slices out once, and gives a GPU out either whole or by places. Which place
-of its profile a claim gets is decided by the scheduler; what a decision fixes is the node and the profile.
+The snapshot lists no such place, so nothing counts one as capacity. A what-if numbers the places behind the existing
+instances, hands their memory slices out once, and gives a GPU out either whole or by places. A decision fixes the node
+and the profile; the scheduler chooses the place of that profile.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Option = tuple[str, int, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Places where instances could be made now, by GPU and first slice. Columns [places].
+    """Places for new instances, by GPU and first slice. Columns [places].
 
-    Row `first` + k of a what-if's instances is place k. `mask`: the memory slices that it takes as bits and, above
-    them, the media engines. `part`: its memory as a part of the GPU.
+    Row `first` + k of a what-if's instances is place k. `mask`: its memory slices as bits and, above them, the media
+    engines. `part`: its memory as a part of the GPU.
     """
 
     first: int
@@ -54,7 +54,7 @@ def profile_of(instance: str) -> str:
 
 
 def places_of(snapshot: ClusterSnapshot) -> Places:
-    """The places that the snapshot states."""
+    """The places in `GpuTable.on_demand` of a snapshot."""
     gpus, names = snapshot.gpus, snapshot.names
     rows = np.flatnonzero(gpus.on_demand > 0).astype(np.int32)
     first = len(snapshot.instances.id)
@@ -78,7 +78,7 @@ def places_of(snapshot: ClusterSnapshot) -> Places:
 
 @lru_cache(maxsize=4096)
 def _options(model_name: str, bits: int) -> tuple[Option, ...]:
-    """The places in a bit set of GpuTable.on_demand; none where the model is not known."""
+    """The places in a bit set of GpuTable.on_demand; none for an unknown model."""
     model = find_gpu_model(model_name)
     if model is None:
         return ()

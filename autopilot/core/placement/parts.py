@@ -1,4 +1,4 @@
-"""Places on parts of GPUs: shares, and MIG instances."""
+"""Places on parts of GPUs: shares, and MIG instances. Both fill GPUs in use before they open an empty one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autopilot.core.placement.whatif import Layout, WhatIf
 
 
 def find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | Miss:
-    """Shares of GPUs, one a member: the fullest GPU that has the share, an empty one last."""
+    """Shares of GPUs, one a member: the fullest GPU with room for the share, an empty one last."""
     gpus = whatif.snapshot.gpus
     usable = whatif.gpu_usable & suits[gpus.node]
     opens = usable & (whatif.gpu_used == 0)
@@ -38,8 +38,9 @@ def find_shares(whatif: WhatIf, shape: Shape, suits: Bools, room: I32) -> Fit | 
 
 
 def find_instances(whatif: WhatIf, shape: Shape, suits: Bools, room: I32, barred: I32 | None = None) -> Fit | Miss:
-    """MIG instances of the profile that are free or could be made, one a member, on the GPU with most of its cuts in
-    use. `room` [nodes]: whole GPUs that may be opened; `barred`: rows of instances that are held for others.
+    """Free or possible MIG instances of the profile, one a member, on the GPU with the most instances in use.
+
+    `room` [nodes]: whole GPUs to open at most; `barred`: rows of instances held for others.
     """
     gpus = whatif.snapshot.gpus
     found = whatif.usable_instances(shape.profile)
@@ -70,10 +71,10 @@ def find_instances(whatif: WhatIf, shape: Shape, suits: Bools, room: I32, barred
 
 
 def find_places(whatif: WhatIf, profile: int, suits: Bools, room: I32) -> I32:
-    """Instances (rows) of a profile that could be made beside each other, on nodes that suit, by GPU and first slice.
+    """Possible instances (rows) of a profile beside each other, on suitable nodes, by GPU and first slice.
 
-    All instances of a profile on a GPU have one length, so the first free slices leave room for the most of them. GPUs
-    that are not cut yet are opened as far as there is `room` [nodes], those of the lowest numbers first.
+    All instances of a profile on a GPU have one length, so the first free slices leave room for the most of them.
+    Uncut GPUs are opened as far as there is `room` [nodes], the lowest numbers first.
     """
     places, node = whatif.places, whatif.snapshot.gpus.node
     at = np.flatnonzero(places.profile == profile).astype(np.int32)
@@ -94,12 +95,12 @@ def find_places(whatif: WhatIf, profile: int, suits: Bools, room: I32) -> I32:
 
 
 def free_instances(whatif: WhatIf) -> Bools:
-    """Instances that nothing uses. Shape [instances]."""
+    """Existing instances without a holder. Shape [instances]."""
     return np.asarray(whatif.instance_alive & (whatif.instance_used == 0))
 
 
 def fullest_first(whatif: WhatIf, instances: I32) -> I32:
-    """These instances, those on the GPU with most instances in use first."""
+    """These instances in order of the instances in use on their GPU, most first."""
     return instances[np.argsort(-whatif.gpu_cuts_used[whatif.gpus_of(instances)], kind="stable")]
 
 

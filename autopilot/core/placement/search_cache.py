@@ -1,4 +1,4 @@
-"""Answers for the latest states of the what-if, so that they are computed once."""
+"""Answers for the latest states of the what-if: each is computed once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from autopilot.core.model.snapshot import I32
 
 STATES = 8
-"""States to remember. Searches try many and return to the one where they began."""
+"""States to remember. Searches try many and return to their first one."""
 
 
 @dataclass(slots=True)

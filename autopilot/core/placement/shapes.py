@@ -1,6 +1,7 @@
-"""What a gang asks for, what a node can take of it, and the answer of a search.
+"""The request of a gang (`Shape`), its match with nodes, and the answer of a search (`Fit`, `Miss`).
 
-Gangs of equal shape fit or fail together, which is what makes a queue of thousands cheap.
+Gangs of equal shape fit or fail together. `shape_classes` gives them one code, and a queue of thousands costs as many
+searches as it has classes.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ EVERY = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one gang asks for. Equal shapes are interchangeable for fitting.
+    """The request of one gang. Equal shapes are interchangeable for fitting.
 
-    `members` of `per_member` GPUs and, when the width does not divide, one of `tail` GPUs. With
-    `milli` > 0 each member is a share of one GPU, with `profile` >= 0 one MIG instance. `models` is a
-    bit set over Names.gpu_models (0: any).
+    `members` of `per_member` GPUs and, for a width with a remainder, one of `tail` GPUs. With `milli` > 0 each member
+    is a share of one GPU, with `profile` >= 0 one MIG instance. `models` is a bit set over Names.gpu_models (0: any).
     """
 
     members: int
@@ -49,28 +49,28 @@ class Shape:
 
     @property
     def whole_gpus(self) -> bool:
-        """True when its members take whole GPUs, not shares or MIG instances."""
+        """True if its members take whole GPUs, not shares or MIG instances."""
         return self.milli == 0 and self.profile < 0
 
     @property
     def is_single(self) -> bool:
-        """True when it has one member."""
+        """True for one member."""
         return self.members + (self.tail > 0) == 1
 
     @property
     def unit_gpus(self) -> int:
-        """GPUs of a member; of the tail when it has no other."""
+        """GPUs of a member; of the tail if it is the only one."""
         return self.per_member if self.members else self.tail
 
     @property
     def asks_hosts(self) -> bool:
-        """Does a member need CPU or memory of its node?"""
+        """True if a member needs CPU or memory of its node."""
         return self.cpu_milli > 0 or self.host_memory_mib > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A place that a gang can take now: its layout, nodes in order of members, score and its terms."""
+    """A place for a gang now: its layout, nodes in order of members, score and the terms of the score."""
 
     layout: Layout
     nodes: I32
@@ -80,7 +80,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Why a shape cannot be placed: the code, what is there and what it would take (GPUs)."""
+    """The reason for a shape without a place: code, GPUs there (`value`), GPUs needed (`threshold`)."""
 
     code: Code
     value: float
@@ -110,16 +110,17 @@ def shape_of(snapshot: ClusterSnapshot, row: int, gpus: int | None = None) -> Sh
 
 
 def saves_mask(work: WorkloadTable) -> Bools:
-    """Work that declares checkpoints: every so often, or on request. Shape [workloads]."""
+    """Work with declared checkpoints, periodic or on request. Shape [workloads]."""
     return np.asarray((work.checkpoint_interval_s > 0) | work.checkpoint_on_request)
 
 
 def shape_classes(
     snapshot: ClusterSnapshot, rows: I32, differ: Collection[int] = (), *, spot_saves: bool = False
 ) -> I32:
-    """A code for each of `rows` such that equal shapes (and equal elastic minima) share one. Shape [rows].
+    """A code for each of `rows`; equal shapes with equal elastic minima share one. Shape [rows].
 
-    Gangs whose members `differ` (rows) have a code each. `spot_saves`: work that writes checkpoints has other places.
+    Gangs of `differ` (rows), with unlike members, have a code each. With `spot_saves` the places of work with
+    checkpoints differ from those of other work, so the codes do.
     """
     work = snapshot.workloads
     columns: tuple[NDArray[Any], ...] = (
@@ -149,7 +150,7 @@ def shape_classes(
 
 
 def carriers(nodes: NodeTable, labels: Sequence[int], at: I32 | slice = EVERY) -> Bools:
-    """Nodes that have all these labels, by place in `Names.labels`. Shape [nodes at `at`]."""
+    """Nodes with all these labels, by place in `Names.labels`. Shape [nodes at `at`]."""
     mask = np.ones(nodes.gpu_model[at].shape, np.bool_)
     for label in labels:
         mask &= (nodes.labels[at, label >> 3] >> (label & 7)) & 1 == 1
@@ -157,7 +158,7 @@ def carriers(nodes: NodeTable, labels: Sequence[int], at: I32 | slice = EVERY) -
 
 
 def suitable_models(nodes: NodeTable, shape: Shape, memory_mib_of_model: F64, at: I32 | slice) -> Bools:
-    """Nodes whose GPU model, GPU memory and labels suit a member. Shape [nodes at `at`]."""
+    """Nodes with a GPU model, GPU memory and labels for a member. Shape [nodes at `at`]."""
     mask = np.ones(nodes.gpu_model[at].shape, np.bool_)
     if shape.models:
         mask &= ((shape.models >> nodes.gpu_model[at].astype(np.int64)) & 1) == 1
@@ -169,10 +170,9 @@ def suitable_models(nodes: NodeTable, shape: Shape, memory_mib_of_model: F64, at
 
 
 def suited_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64) -> Bools:
-    """Nodes that suit a member whatever is free on them: fit for use, by GPU model, GPU memory and labels. Shape
-    [nodes].
+    """Nodes for a member by condition, GPU model, GPU memory and labels, full or empty. Shape [nodes].
 
-    Read only: one array for all members alike, because nothing of this changes on a what-if.
+    The array is read only and shared by all equal members: a what-if changes nothing of this.
     """
     saves = shape.saves or not whatif.spot_saves
     key = (shape.models, shape.selector, shape.memory_mib, saves, memory_mib_of_model.tobytes())
@@ -187,9 +187,9 @@ def suited_nodes(whatif: WhatIf, shape: Shape, memory_mib_of_model: F64) -> Bool
 def suitable_nodes(
     whatif: WhatIf, shape: Shape, memory_mib_of_model: F64, *, empty: bool = False, rows: I32 | None = None
 ) -> Bools:
-    """Nodes whose GPU model, GPU memory and host capacity suit one member now, or once `empty`. Shape [nodes].
+    """Nodes with GPU model, GPU memory and host capacity for one member now, or once `empty`. Shape [nodes].
 
-    With `rows`, these nodes alone are looked at. Shape [rows].
+    With `rows`, the answer is about these nodes alone. Shape [rows].
     """
     nodes, at = whatif.snapshot.nodes, slice(None) if rows is None else rows
     mask = suited_nodes(whatif, shape, memory_mib_of_model)[at]
@@ -203,13 +203,13 @@ def suitable_nodes(
 
 
 def members_on(shape: Shape, free: I32) -> I32:
-    """Members that `free` GPUs on each node can take; one at most when the gang is to be spread. Shape [nodes]."""
+    """Members for `free` GPUs on each node; a spread gang has one at most. Shape [nodes]."""
     members = free // shape.per_member
     return np.minimum(members, 1) if shape.topology == Topology.SPREAD else members
 
 
 def host_members(shape: Shape, cpu_milli: NDArray[np.int64], memory_mib: NDArray[np.int64]) -> I32:
-    """Members that the free CPU and memory of each node can host. Shape [nodes]."""
+    """Members for the free CPU (thousandths) and memory (MiB) of each node. Shape [nodes]."""
     members = np.full(len(cpu_milli), np.iinfo(np.int32).max, np.int64)
     if shape.cpu_milli:
         members = np.minimum(members, cpu_milli // shape.cpu_milli)
@@ -219,9 +219,7 @@ def host_members(shape: Shape, cpu_milli: NDArray[np.int64], memory_mib: NDArray
 
 
 def level_of(nodes: NodeTable, topology: int, rows: I32 | None = None) -> I32 | None:
-    """Domain of each node (of these, with `rows`) at a level of topology; None where the level is no domain. Shape
-    [nodes].
-    """
+    """Domain of each node (of `rows`) at a level of topology. Shape [nodes]. None: the level is no domain."""
     level = {
         Topology.ISLAND: nodes.island,
         Topology.LEAF: nodes.leaf,

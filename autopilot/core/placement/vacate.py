@@ -1,4 +1,4 @@
-"""GPUs that change hands: what victims give up on the what-if, and what stays booked to them."""
+"""GPUs on their way from victims to newcomers: the claimed ones are taken off, the rest stays booked to the victims."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from autopilot.core.placement.whatif import Layout, WhatIf
 
 
 def vacate(whatif: WhatIf, rows: Sequence[int], claimed: Sequence[Layout], targets: Mapping[int, Layout]) -> set[int]:
-    """Take off what others claim of the GPUs of `rows`, which leave, and place those that move on their `targets`.
+    """Take the GPUs in `claimed` off the leaving `rows`, and place moving rows on their `targets` as well.
 
-    What is not claimed stays booked to them until they are gone, so that nothing else is planned there. Returns the
-    rows that gave something up.
+    The rest stays booked to the victims until they are gone, so that nothing else is planned there. Returns the rows
+    with a loss.
     """
     missing = _missing(whatif, claimed)
     cuts = {cut for layout in claimed for cut in layout.instance[layout.instance >= 0].tolist()}
@@ -33,7 +33,7 @@ def vacate(whatif: WhatIf, rows: Sequence[int], claimed: Sequence[Layout], targe
 
 
 def _missing(whatif: WhatIf, claimed: Sequence[Layout]) -> dict[int, int]:
-    """Thousandths that GPUs lack for what is claimed of them, by GPU."""
+    """Thousandths missing on each claimed GPU, beside its present use."""
     asked: dict[int, int] = {}
     for layout in claimed:
         plain = layout.plain
@@ -44,7 +44,10 @@ def _missing(whatif: WhatIf, claimed: Sequence[Layout]) -> dict[int, int]:
 
 
 def _rest(layout: Layout, missing: dict[int, int], cuts: set[int]) -> Layout:
-    """A layout less what is missing elsewhere, which is taken off `missing`; itself when it has none of that."""
+    """A layout less the missing thousandths and claimed instances; itself if it has none of them.
+
+    Takes the thousandths off `missing`.
+    """
     milli = layout.milli.copy()
     stays = np.ones(len(milli), np.bool_)
     for entry, (gpu, cut) in enumerate(layout.places()):

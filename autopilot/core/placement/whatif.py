@@ -1,9 +1,13 @@
 """The what-if: place, evict, move and set aside on a copy of the capacity books, then keep or roll back.
 
-A `WhatIf` is the only copy of the books that changes. It copies the few capacity columns that planning touches and
-leaves the snapshot alone. Every change is an integer delta with an entry in an undo log, so that `rollback` restores
-the columns bit for bit (property test). All planning of one tick happens on one WhatIf, so that each choice sees the
-effects of those before it.
+Theory of operation. A `WhatIf` copies the capacity columns of planning and leaves the snapshot alone. All planning of
+one tick happens on one WhatIf, so each choice sees the effects of earlier ones. Every change is an integer delta with
+an entry in an undo log; `rollback` restores the columns bit for bit (property test). A search tries a scenario, looks,
+and rolls back to its `checkpoint`. The `stamp` names the state of the columns, so caches know a state again.
+
+The books count a whole GPU and a share in thousandths of the GPU, and an instance by its row. A GPU beyond its whole,
+or an instance with two holders, raises InvariantError. Only observed work may exceed a GPU: a source may show more
+work on it than fits.
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ from autopilot.core.placement.on_demand import places_of
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where one gang is or would be: one entry for each GPU, share or instance it holds.
+    """The place of one gang: one entry for each GPU, share or instance.
 
-    `gpu` rows of GpuTable; `instance` rows of the what-if's instances, -1 for the GPU itself (those that claims could
-    have made are numbered behind those that exist: see on_demand.py); `milli` thousandths of the GPU (the whole for a
-    plain GPU; 0 beside an instance).
+    `gpu`: rows of GpuTable. `instance`: rows of the what-if's instances, -1 for the GPU itself; places on demand are
+    numbered behind the existing instances (on_demand.py). `milli`: thousandths of the GPU (1000 for a whole GPU, 0
+    beside an instance).
     """
 
     gpu: I32
@@ -45,7 +49,7 @@ class Layout:
 
     @property
     def plain(self) -> Bools:
-        """Entries that are GPUs or shares, not MIG instances. Shape [entries]."""
+        """True for GPUs and shares, False for MIG instances. Shape [entries]."""
         return self.instance < 0
 
     @property
@@ -63,7 +67,7 @@ class Layout:
         return list(zip(self.gpu.tolist(), self.instance.tolist(), strict=True))
 
     def is_at(self, other: Layout) -> bool:
-        """True when both have the same GPUs and instances, in any order."""
+        """True for the same GPUs and instances, in any order."""
         return sorted(self.places()) == sorted(other.places())
 
     def per_node(self, snapshot: ClusterSnapshot) -> I32:
@@ -82,7 +86,7 @@ class Layout:
         return self.only(stays)
 
     def minus(self, other: Layout) -> Layout:
-        """The entries whose GPU or instance `other` does not have."""
+        """The entries with a GPU or instance that `other` lacks."""
         has = set(other.places())
         return self.only(np.array([place not in has for place in self.places()], np.bool_))
 
@@ -95,9 +99,9 @@ class Layout:
         )
 
     def fits_beside(self, gpu_used: NDArray[np.integer], instance_used: NDArray[np.integer]) -> bool:
-        """True when it is free beside what is used: thousandths `gpu_used` [gpus], and `instance_used` [instances].
+        """True if the layout is free beside the use in `gpu_used` [gpus] (thousandths) and `instance_used` [instances].
 
-        Instances that do not exist yet are free as far as these know.
+        Places on demand count as free here.
         """
         plain = self.plain
         gpus, cuts = self.gpu[plain], self.instance[~plain & (self.instance < len(instance_used))]
@@ -116,23 +120,24 @@ class Change:
 
 
 _UNLIMITED = int(np.iinfo(np.int64).max)
-"""What a node that states no CPU or no memory has of it; no limit."""
+"""CPU or memory of a node that states none: no limit."""
 
 
 class WhatIf:
     """Capacity books of one snapshot.
 
-    Columns: `gpu_used` [gpus] milli in use; `gpu_ok` [gpus] healthy, without an error that keeps new work away, and
-    not under a change of geometry;
-    `gpu_usable` [gpus] such, whole (not MIG), on a ready node that is not cordoned nor called back by the cloud;
-    `node_free` [nodes] usable GPUs with nothing on them; `node_cpu`, `node_memory` [nodes] free milli-CPU and MiB;
-    `instance_gpu`, `instance_profile`, `instance_start`, `instance_used` (milli), `instance_alive` [instances];
-    `gpu_cuts`, `gpu_cuts_used` [gpus] instances, and those in use. `places`: where claims could have instances made,
-    `slices_taken` [gpus] the memory slices that planning gave out of them, as bits.
+    Columns:
+
+    - `gpu_used` [gpus]: thousandths in use. `gpu_ok` [gpus]: healthy, free of errors that bar new work, and with a
+      settled geometry. `gpu_usable` [gpus]: such a GPU as a whole (no MIG), on a ready and open node.
+    - `node_free` [nodes]: usable GPUs without work; `node_cpu`, `node_memory` [nodes]: free milli-CPU and MiB.
+    - `instance_gpu`, `instance_profile`, `instance_start`, `instance_used` (thousandths), `instance_alive` [instances].
+    - `gpu_cuts`, `gpu_cuts_used` [gpus]: instances, and those in use. `places`: instances on demand; `slices_taken`
+      [gpus]: their memory slices given out by planning, as bits.
     """
 
     def __init__(self, snapshot: ClusterSnapshot, *, spot_saves: bool = False) -> None:
-        """`spot_saves`: only work that writes checkpoints may start on spot nodes."""
+        """`spot_saves`: only work with checkpoints may start on spot nodes."""
         self.snapshot = snapshot
         self.spot_saves = spot_saves and bool(snapshot.nodes.spot.any())
         nodes, gpus, held = snapshot.nodes, snapshot.gpus, snapshot.placements
@@ -169,7 +174,7 @@ class WhatIf:
         self._observed: dict[int, Layout] = {}  # what work holds in the snapshot, as far as it was asked for
 
     def _free_host_capacity(self, workload: I32, node: I32) -> tuple[np.ndarray, np.ndarray]:
-        """Milli-CPU and MiB left on each node; the largest int64 where a node states none."""
+        """Milli-CPU and MiB left on each node; the largest int64 for a node without a statement."""
         nodes, work = self.snapshot.nodes, self.snapshot.workloads
         cpu = np.where(nodes.cpu_milli < 0, _UNLIMITED, nodes.cpu_milli)
         memory = np.where(nodes.memory_mib < 0, _UNLIMITED, nodes.memory_mib)
@@ -183,7 +188,7 @@ class WhatIf:
     # --- the books of holders --------------------------------------------------------------
 
     def layout_of(self, workload: int) -> Layout:
-        """What `workload` (row) holds now; empty when it holds nothing."""
+        """The present layout of `workload` (row); empty if it holds nothing."""
         layout = self.layouts.get(workload)
         if layout is None:
             layout = self._observed.get(workload)
@@ -192,7 +197,7 @@ class WhatIf:
         return layout
 
     def _observed_layout(self, workload: int) -> Layout:
-        """What a workload holds in the snapshot."""
+        """The layout of a workload in the snapshot."""
         held = self.snapshot.placements
         if self._order is None:
             order = np.argsort(held.workload, kind="stable").astype(np.int32)
@@ -206,7 +211,7 @@ class WhatIf:
         return Layout(held.gpu[rows], held.instance[rows], milli)
 
     def fits(self, layout: Layout) -> bool:
-        """True when a layout is free and its GPUs may be used."""
+        """True if a layout is free and its GPUs are fit for use."""
         plain, made = layout.plain, layout.instance >= self.places.first
         return bool(
             layout.fits_beside(self.gpu_used, self.instance_used)
@@ -219,7 +224,7 @@ class WhatIf:
     # --- changes ---------------------------------------------------------------------------
 
     def place(self, workload: int, layout: Layout) -> None:
-        """Put a gang that holds nothing onto `layout`. Raises InvariantError when it does not fit."""
+        """Put a gang without GPUs onto `layout`. Raises InvariantError if it has GPUs or does not fit."""
         invariant(len(self.layout_of(workload)) == 0, f"workload row {workload} already holds GPUs")
         cuts = layout.instance[(layout.instance >= 0) & (layout.instance < self.places.first)]
         invariant(not len(cuts) or bool(self.instance_alive[cuts].all()), "a destroyed instance cannot be used")
@@ -228,7 +233,7 @@ class WhatIf:
         self._note(Change("place", workload, layout))
 
     def evict(self, workload: int) -> Layout:
-        """Take a gang off whole; returns what it held. Raises InvariantError when it holds nothing."""
+        """Take a gang off whole and return its layout. Raises InvariantError if it holds nothing."""
         layout = self.layout_of(workload)
         invariant(len(layout) > 0, f"workload row {workload} holds nothing to evict")
         self._apply(workload, layout, -1)
@@ -243,7 +248,7 @@ class WhatIf:
         return old
 
     def set_aside(self, gpus: I32) -> None:
-        """These GPUs (rows) take no new work: their geometry changes, or is not known. What runs there goes on."""
+        """These GPUs (rows) take no new work: their geometry changes or is unknown. Their work goes on."""
         before = (self.gpu_ok, self.gpu_usable, self.node_free)
         free = gpus[self.gpu_usable[gpus] & (self.gpu_used[gpus] == 0)]
         self.gpu_ok, self.gpu_usable, self.node_free = before[0].copy(), before[1].copy(), before[2].copy()
@@ -253,8 +258,9 @@ class WhatIf:
         self._note(Change("aside", -1, _NOTHING, before))
 
     def _apply(self, workload: int, layout: Layout, sign: int, most: int = _UNLIMITED) -> None:
-        """Add (+1) or remove (-1) a layout in every column. `most`: the limit of use of a GPU or an instance
-        afterwards. Restored work has no limit: a source may show more work on a GPU than fits.
+        """Add (+1) or remove (-1) a layout in every column. `most`: limit of use of a GPU or an instance afterwards.
+
+        Restored work has no limit: a source may show more work on a GPU than fits.
         """
         gpu_node = self.snapshot.gpus.node
         cut = layout.instance >= 0
@@ -311,7 +317,7 @@ class WhatIf:
         np.add.at(self.gpu_cuts_used, self.instance_gpu[there], sign)
 
     def _apply_places(self, rows: I32, sign: int) -> None:
-        """Give memory slices out (+1) or back (-1). A GPU that is not cut otherwise is in use while any are out."""
+        """Give memory slices out (+1) or back (-1). A GPU without other cuts is in use while any are out."""
         places, at = self.places, rows - self.places.first
         invariant(sign < 0 or self._apart(rows), "memory slices of a GPU are allocated twice")
         gpus = np.unique(places.gpu[at])
@@ -328,7 +334,7 @@ class WhatIf:
         np.add.at(self.gpu_cuts_used, places.gpu[at], sign)
 
     def _apart(self, rows: I32) -> bool:
-        """True where no two of these places share a slice, and none has one that is taken."""
+        """True if these places share no slice, neither with each other nor with taken ones."""
         at, taken = rows - self.places.first, dict[int, int]()
         for gpu, mask in zip(self.places.gpu[at].tolist(), self.places.mask[at].tolist(), strict=True):
             if mask & taken.setdefault(gpu, int(self.slices_taken[gpu])):
@@ -337,9 +343,7 @@ class WhatIf:
         return True
 
     def open(self, rows: I32) -> Bools:
-        """Whether an instance could be made at each of these places now: on a GPU that is fit for use, and that is cut
-        already or that nothing uses. Shape [rows].
-        """
+        """True for each place with room for an instance now, on a fit GPU that is cut already or idle. Shape [rows]."""
         at = rows - self.places.first
         gpu = self.places.gpu[at]
         idle = self.gpu_usable[gpu] & (self.gpu_used[gpu] == 0)
@@ -348,7 +352,7 @@ class WhatIf:
         return np.asarray(fit & apart & (idle | self.cut(gpu)))
 
     def cut(self, gpus: I32) -> Bools:
-        """GPUs that are in MIG mode, or would be by what is planned. Shape [gpus]."""
+        """True for GPUs in MIG mode, now or by the plan. Shape [gpus]."""
         return np.asarray(self.snapshot.gpus.mig[gpus] | (self.slices_taken[gpus] != 0))
 
     def gpus_of(self, instances: I32) -> I32:
@@ -362,8 +366,8 @@ class WhatIf:
         return str(self.snapshot.instances.id[row]) if row >= 0 else ""
 
     def usable_instances(self, profile: int) -> I32:
-        """Rows of the free instances of a profile (code) on GPUs and nodes that are fit for use. One that ends with its
-        claim is never free.
+        """Rows of the free instances of a profile (code) on fit GPUs and nodes. One that ends with its claim is never
+        free.
         """
         rows = self._free.get(profile)
         if rows is None:
