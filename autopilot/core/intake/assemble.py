@@ -1,7 +1,7 @@
 """Join the batches of all collectors into one snapshot: rows, ages and gaps.
 
-Where two batches report the same part, the later one wins. A part that no batch reports is empty and infinitely old,
-which blocks everything that depends on it. Missing values are never guessed.
+Of two reports on the same part the later one wins. A part without a report is empty and infinitely old, and blocks all
+decisions that depend on it. Missing values stay unknown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MEASURED = (
     "recent_ttft_violation_ratio",
     "recent_itl_violation_ratio",
 )
-"""Columns of services that their servers may measure."""
+"""Columns of services with measurements of their servers."""
 
 RECENT_S = 300.0
 """Samples within the shortest window of at least this length are recent; a source without them loses to one with."""
@@ -106,7 +106,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
 
 
 def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, float]]) -> ServiceTable:
-    """Services with what their servers measured, where that is known; a value is as old as its measurement."""
+    """Services with the known measurements of their servers; a value is as old as its measurement."""
     if not found or not len(services.id):
         return services
     place = {str(name): row for row, name in enumerate(services.id.tolist())}
@@ -128,7 +128,7 @@ def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, 
 
 
 def _unmeasured(services: ServiceTable, source: str) -> Iterator[Gap]:
-    """Declared objectives of tokens that judge nothing: of the other role alone, or without a measurement."""
+    """Declared objectives of tokens without effect: of the other role alone, or without a measurement."""
     for service, other, role in unanswered(services):
         own = next(one for one in OBJECTIVES if one.not_of not in {None, role})
         reason = f"a pool of {role.name.lower()} does not answer for the {other.words}, and declares no other objective"
@@ -143,7 +143,7 @@ def _join_telemetry(
 ) -> tuple[SignalTable, list[Gap]]:
     """Signals in the row order of GPUs, then instances, from the best source of each entity (`_better_of`).
 
-    The first source decides about signals and windows; one that has others is left out, with a gap.
+    The first source decides about signals and windows; a source with others is left out, with a gap.
     """
     if not found:
         return empty_signals(), []
@@ -162,7 +162,7 @@ def _join_telemetry(
 
 
 def _without_changing(table: SignalTable, inventory: Inventory) -> SignalTable:
-    """The signals without those of GPUs whose MIG geometry changes, and of their instances: they are unknown."""
+    """The signals, unknown for GPUs under a change of MIG geometry and for their instances."""
     changing = inventory.gpus.recut == Recut.CHANGING
     if not changing.any():
         return table

@@ -1,9 +1,9 @@
-"""The clock: whether the time of this tick is trusted, and how memory follows a clock that was set.
+"""The clock: trust in the time of this tick, and the times in memory under a clock that was set.
 
 The wall clock can be set at any moment. `elapsed_s`, the time since the last decision by a monotonic clock, cannot.
-Where the two differ by little, the times in memory move with the wall clock, so that each budget, cool-down and timer
-lasts as long in true time as promised. Where they differ by more than `clock.max_jump_s`, the clock has jumped:
-nothing acts until it is back at the expected time, or has advanced consistently from its new reading for
+After a small difference between the two, the times in memory move with the wall clock, so that each budget, cool-down
+and timer lasts as long in true time as promised. A difference of more than `clock.max_jump_s` is a jump: all actions
+wait until the clock is back at the expected time, or has advanced consistently from its new reading for
 `clock.confirm_ticks` ticks. Virtual time has no second clock: it may advance by any step, and a step back is a jump.
 """
 
@@ -112,7 +112,7 @@ NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Memory at this reading of the clock, why the clock is not trusted ("" if it is), and how far memory moved."""
+    """Memory at this reading of the clock, the reason for distrust ("" for trust), and the move of memory in s."""
 
     memory: ControllerMemory
     doubt: str
@@ -128,7 +128,7 @@ def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy:
     passed_s = (0.0 if virtual else elapsed_s) + (doubt.passed_s if doubt else 0.0)
 
     def ahead_s(since_s: float, true_s: float) -> float:
-        """How far the clock is ahead of the expected time, `true_s` after it read `since_s`."""
+        """Seconds of the clock ahead of the expected time, `true_s` after it read `since_s`."""
         return min(now_s - since_s, 0.0) if virtual else now_s - since_s - true_s
 
     def jumped(by_s: float) -> bool:
@@ -163,8 +163,8 @@ def _settled(memory: ControllerMemory, now_s: float, off_s: float, *, restarted:
 def moved(memory: ControllerMemory, by_s: float, *, restarted: bool = False) -> ControllerMemory:
     """Memory with all times later by `by_s`, as if the clock had always been that far ahead.
 
-    After a restart the time that passed is unknown. Budgets and cool-downs may then last longer than promised.
-    Approvals do not move when the clock went ahead: an approval never lasts longer than it was given for.
+    After a restart the elapsed time is unknown, so budgets and cool-downs may last longer than promised. Approvals stay
+    under a clock that went ahead: an approval never lasts longer than granted.
     """
     after: ControllerMemory = _moved(memory, by_s)
     if restarted and by_s > 0:
@@ -197,7 +197,7 @@ def _moved(value: Any, by_s: float, *, is_time: bool = False) -> Any:
 
 
 def not_of_the_future(batch: Batch, now_s: float, most_s: float) -> Batch:
-    """A batch in which values dated more than `most_s` in the future are unknown, each reported by a gap."""
+    """A batch with values dated more than `most_s` in the future made unknown, each reported by a gap."""
     ahead_s = batch.collected_s - now_s
     if ahead_s > most_s:
         return Batch(batch.source, now_s, gaps=(*batch.gaps, _skew(batch, "", ahead_s)))

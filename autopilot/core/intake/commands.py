@@ -1,8 +1,8 @@
-"""Commands of people: their order, their effect on memory, and why one is refused.
+"""Commands of people: their order, their effect on memory, and the reasons for a refusal.
 
 The inbox numbers each command on receipt and never uses a number twice, so the numbers give the order. A known number
-is a repeat and is ignored. Where the order is in doubt, KILL wins: a KILL counts regardless of its number, unless it
-repeats the last KILL, and only a RESUME that was certainly received after it ends it.
+is a repeat and is ignored. In doubt about the order, KILL wins: a KILL counts regardless of its number, unless it
+repeats the last KILL, and only a RESUME of certainly later receipt ends it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _refused(code: NoteCode, about: About, command: Command) -> Note:
 
 
 def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tuple[ControllerMemory, Note | None]:
-    """Approve what the person saw, else what the last decision showed. It ends a rejection of the same."""
+    """Approve the recommendation that the person saw, else the last one shown. It ends a rejection of the same."""
     seen = _seen(memory, command)
     if seen is None or isnan(seen.cost_gpu_s):
         return memory, _refused(NoteCode.APPROVAL_REFUSED, About.PROPOSAL, command)
@@ -155,7 +155,7 @@ def _reject(
 
 
 def _seen(memory: ControllerMemory, command: Command) -> Seen | None:
-    """What the person saw, else what the last decision showed."""
+    """The recommendation that the person saw, else the last one shown."""
     shown = memory.open_proposals.get(command.subject)
     return command.seen if command.seen is not None or shown is None else seen_of(shown.proposal)
 
@@ -168,7 +168,7 @@ def _revoke(memory: ControllerMemory, command: Command) -> tuple[ControllerMemor
 
 
 def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
-    """Confirm the loss of a suspected source: its next list that shows the same loss is trusted (sight.py)."""
+    """Confirm the loss of a suspected source: its next list with the same loss is trusted (sight.py)."""
     views = {
         key: replace(record, confirmed=True) if record.lists and key.partition("/")[2] == command.subject else record
         for key, record in memory.views.items()
@@ -188,7 +188,7 @@ def _release(memory: ControllerMemory, command: Command) -> tuple[ControllerMemo
 
 
 def _lift(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
-    """End the cap of an action. It is judged again by the cases that finish from now on."""
+    """End the cap of an action. Cases from now on judge it again."""
     record = memory.kept_promises.get(command.subject)
     if record is None or record.capped_s == inf:
         return memory, _refused(NoteCode.LIFT_REFUSED, About.ACTION, command)
@@ -202,7 +202,7 @@ def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
 def remember_open_proposals(
     memory: ControllerMemory, proposals: Sequence[Proposal], observation: Observation, policy: Policy
 ) -> ControllerMemory:
-    """Memory after a decision: the recommendations that it shows, and what it carried out under each approval.
+    """Memory after a decision: its recommendations, and its effects under each approval.
 
     An approval stays until it has expired or its object is gone.
     """
@@ -235,7 +235,7 @@ def remember_open_proposals(
 def open_after(
     before: Mapping[str, OpenProposal], proposals: Sequence[Proposal], now_s: float
 ) -> dict[str, OpenProposal]:
-    """The recommendations that a decision shows; `before`: those of the decision before it."""
+    """The recommendations of a decision; `before`: those of the decision before it."""
     return {
         each.recommendation: _as_shown(each, before.get(each.recommendation), now_s)
         for each in proposals
@@ -244,13 +244,13 @@ def open_after(
 
 
 def is_open(proposal: Proposal) -> bool:
-    """True where a proposal only waits for a person, or for the mode of its action."""
+    """True for a proposal that only waits for a person, or for the mode of its action."""
     codes = {verdict.code for verdict in proposal.verdicts if not verdict.allowed}
     return bool(codes) and codes <= ON_PAPER and Code.MODE_OBSERVE not in codes
 
 
 def _as_shown(proposal: Proposal, before: OpenProposal | None, now_s: float) -> OpenProposal:
-    """What is remembered of a recommendation. Its verdicts are those of each tick, and not kept."""
+    """The memory of a recommendation, without its verdicts: these are new at each tick."""
     bare = replace(proposal, verdicts=())
     if before is None:
         return OpenProposal(bare, now_s, now_s)
@@ -258,7 +258,7 @@ def _as_shown(proposal: Proposal, before: OpenProposal | None, now_s: float) -> 
 
 
 def command_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
-    """When approvals, rejections and a pause of the autopilot itself expire."""
+    """Ends (s) of approvals, rejections and a pause of the autopilot itself."""
     timers = [approval.given_s + policy.approval.valid_s for approval in memory.approvals.values()]
     timers += [rejection.until_s for rejection in memory.rejections.values()]
     if memory.paused_reason and not memory.paused_by:

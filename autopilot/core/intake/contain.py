@@ -21,12 +21,12 @@ EARLY_S = 1.0
 def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...]]:
     """`work` with bad objects contained, and one gap per contained object.
 
-    - Workloads that share an id: all of them are excluded from every action and keep their GPUs.
-    - Workloads that share a uid, or have none: they are excluded from every action and keep their GPUs.
+    - Workloads with a common id: all of them are excluded from every action and keep their GPUs.
+    - Workloads with a common uid, or without one: they are excluded from every action and keep their GPUs.
     - A workload of an unknown queue: it is excluded from every action.
     - A checkpoint of another incarnation, or of a future time: the time of the last checkpoint is unknown.
-    - A queue whose parent does not precede it (a cycle, an orphan): its work does not start and it has no guarantee.
-    - Guarantees, limits and weights that are negative or not numbers: no guarantee, no limit, and weight zero.
+    - A queue not preceded by its parent (a cycle, an orphan): its work does not start and it has no guarantee.
+    - Negative guarantees, limits and weights, and texts in their place: no guarantee, no limit, and weight zero.
     """
     gaps: list[Gap] = []
     work = _unique(work, source, gaps)
@@ -40,9 +40,9 @@ def contain(work: Work, source: str, now_s: float) -> tuple[Work, tuple[Gap, ...
 
 
 def _unique(work: Work, source: str, gaps: list[Gap]) -> Work:
-    """Make ids unique. Rows that share an id are all excluded: an effect names an id and could reach any of them.
+    """Make ids unique. Rows with a common id are all excluded: an effect names an id and could reach any of them.
 
-    The row that holds GPUs keeps the id, else the first row; the others get unused ids. All keep their placements, so
+    The row with GPUs keeps the id, else the first row; the others get unused ids. All keep their placements, so
     their GPUs stay allocated and counted in the quota of their queues.
     """
     names = work.workloads.id.tolist()
@@ -103,7 +103,7 @@ def _known_queues(work: WorkloadTable, queues: int, source: str, gaps: list[Gap]
 
 
 def _own_checkpoints(work: WorkloadTable, source: str, now_s: float, gaps: list[Gap]) -> WorkloadTable:
-    """Drop checkpoint times that cannot be of the present incarnation."""
+    """Drop checkpoint times of another incarnation or of the future."""
     running = (work.state == State.RUNNING) | (work.state == State.CHECKPOINTING)
     with np.errstate(invalid="ignore"):
         other = running & ((work.last_checkpoint_s < work.start_s) | (work.last_checkpoint_s > now_s + EARLY_S))

@@ -1,8 +1,8 @@
-"""The errors of GPUs from all sources: the gravest counts, unless another source shows that it cannot be true.
+"""The errors of GPUs from all sources: the gravest counts, unless another source refutes it.
 
-XID 79 says that a GPU has fallen off the bus: nothing can be measured there. The gauge is sticky, so an exporter may
-show the code of an earlier boot, or of another GPU. If another source measures activity, memory traffic and power of
-work at present, whether the GPU is lost is unknown. One source alone contradicts nothing: it may repeat old values.
+XID 79 reports a GPU off the bus, beyond any measurement. The gauge is sticky, so an exporter may show the code of an
+earlier boot, or of another GPU. If another source measures activity, memory traffic and power of work at present, the
+loss of the GPU is unknown. One source alone refutes nothing: it may repeat old values.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from autopilot.core.model.records import Batch, Gap, Inventory, Telemetry
 from autopilot.core.model.snapshot import GpuTable
 
 FEW_SAMPLES = 3
-"""Samples of the shortest window from which values of work must differ: repeated ones may be from before the error."""
+"""Least number of samples in the shortest window, with differing values: equal ones may be older than the error."""
 WORKS_RATIO = 0.05
-"""SM activity of a GPU that certainly works."""
+"""SM activity of a GPU at certain work."""
 FRESH_RATIO = 0.75
 """Age of the newest sample / the shortest window, at most: older ones may be from before the error."""
 
@@ -57,12 +57,12 @@ def with_errors(inventory: Inventory, batches: Sequence[Batch], now_s: float) ->
 
 
 def _graver(code: int, other: int) -> bool:
-    """Whether a code says at least as much as another; each says more than 0."""
+    """True if a code says at least as much as another; each says more than 0."""
     return (remedy_of(code), code > 0) >= (remedy_of(other), other > 0)
 
 
 def _shown_at_work(inventory: Inventory, row: int, batches: Sequence[Batch], now_s: float) -> str:
-    """The name of a source that measures work on a GPU at present and shows no such error; "" without one."""
+    """The name of a source with present measurements of work on a GPU and without such an error; "" for none."""
     uuid = str(inventory.gpus.uuid[row])
     model = inventory.names.gpu_models[int(inventory.nodes.gpu_model[inventory.gpus.node[row]])]
     for batch in batches:
@@ -74,14 +74,14 @@ def _shown_at_work(inventory: Inventory, row: int, batches: Sequence[Batch], now
 
 
 def _shows_lost(batch: Batch, uuid: str) -> bool:
-    """Whether a source shows a GPU, or an instance of it, off the bus."""
+    """True if a source shows a GPU, or an instance of it, off the bus."""
     found = batch.errors
     lost = [] if found is None else found.entity_ids[found.xid == OFF_THE_BUS].tolist()
     return any(str(name).partition("/")[0] == uuid for name in lost)
 
 
 def _works(telemetry: Telemetry, uuid: str, older_s: float, idle_w: float) -> bool:
-    """Whether the shortest window shows fresh, changing values of work: activity, memory traffic and power."""
+    """True if the shortest window has fresh, changing values of work: activity, memory traffic and power."""
     columns = np.flatnonzero(telemetry.entity_ids == uuid)
     if (
         not len(columns)

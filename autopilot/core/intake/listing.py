@@ -20,7 +20,7 @@ Objects = set[str]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The objects of one list, and the columns from which they were read; identical columns are not read again."""
+    """The objects of one list, with their columns; identical columns are not read again."""
 
     objects: Objects
     columns: tuple[Texts, ...]
@@ -32,11 +32,11 @@ def views_of(
     known: Mapping[str, Objects],
     before: Mapping[str, Shown],
 ) -> tuple[tuple[View, ...], dict[str, Shown]]:
-    """The views of these batches, and the objects that each shows, by "<kind>/<source>".
+    """The views of these batches, and the objects of each, by "<kind>/<source>".
 
-    `expected` are the (kind, source) pairs that must answer; a missing answer is an incomplete view. `known` are the
-    objects of the last trusted lists; objects that were reported deleted or are shown as ended are removed from it in
-    place. `before` are the objects of the last lists.
+    `expected`: the (kind, source) pairs with a duty to answer; a missing answer is an incomplete view. `known`: the
+    objects of the last trusted lists; deleted and ended ones are removed from it in place. `before`: the objects of
+    the last lists.
     """
     views: dict[str, View] = {}
     shown: dict[str, Shown] = {}
@@ -82,7 +82,7 @@ def _hardware(inventory: Inventory, before: Shown | None) -> Shown:
 
 
 def _work(work: Work) -> tuple[Shown, list[str]]:
-    """Services and workloads that have not ended; and workloads that are shown as ended."""
+    """Services and live workloads; and workloads shown as ended."""
     uids, over = work.workloads.uid, work.workloads.state >= State.SUCCEEDED
     if not over.any():
         return Shown({*uids.tolist(), *work.services.uid.tolist()}, ()), []

@@ -1,4 +1,4 @@
-"""Whether the view of the cluster is fresh, complete and plausible at this tick.
+"""The view of the cluster at this tick: fresh, complete and plausible, or blind.
 
 Absence is evidence only in a fresh, complete list. A tick without such a list for both kinds of object is blind: it
 concludes nothing and acts on nothing. A source that suddenly shows far fewer objects, without having reported their
@@ -26,7 +26,7 @@ AGREE_RATIO = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Why the tick is blind ("" if it is not), the record of each view, and when to look again."""
+    """The reason for a blind tick ("" for none), the record of each view, and the time of the next look (s)."""
 
     blind: str
     views: dict[str, ViewRecord]
@@ -68,16 +68,16 @@ def listed_s(observation: Observation) -> float:
 
 
 def newest_sample_s(observation: Observation) -> float:
-    """The time of the newest sample of telemetry; NaN where there is none."""
+    """The time of the newest sample of telemetry; NaN without one."""
     ages_s = observation.snapshot.telemetry.age_s
     known = np.isfinite(ages_s)
     return observation.now_s - float(ages_s[known].min()) if known.any() else float("nan")
 
 
 def fresh_samples(age_s: F32, limit_s: float, skew_s: float) -> Bools:
-    """Whether the newest sample of each entity is neither stale nor dated in the future. Without a sample it is not.
+    """True for entities with a newest sample neither stale nor dated in the future; False without a sample.
 
-    `age_s` [entities], `limit_s` the greatest age, `skew_s` how far in the future a sample may be dated.
+    `age_s` [entities]; `limit_s`: the greatest age; `skew_s`: the greatest date in the future.
     """
     with np.errstate(invalid="ignore"):
         return np.asarray((age_s <= limit_s) & (age_s >= -skew_s))
@@ -101,7 +101,7 @@ def _stale_halves(observation: Observation, limits: Freshness) -> list[str]:
 
 
 def _unusable(view: View, before: ViewRecord | None, now_s: float, policy: Policy) -> str:
-    """Why absence from a list is no evidence; "" if it is."""
+    """The reason against absence from a list as evidence; "" for none."""
     limits, early_s = policy.freshness, policy.clock.max_skew_s
     name, limit_s = (
         f"{view.source}: its list of {KINDS[view.kind]}",

@@ -1,4 +1,4 @@
-"""A configured source yields data, or a gap with the reason and the similar names it saw."""
+"""A configured source yields data, or a gap with the reason and similar names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_AGES = np.zeros(0, np.float32)
 NOTHING = "it returned no data and no reason: check its settings"
 
 NEAREST = 3
-"""Names that a message has."""
+"""Names in a message."""
 
 
 def yields(batch: Batch) -> bool:
@@ -31,7 +31,7 @@ def yields(batch: Batch) -> bool:
 
 
 def newest_of(batch: Batch) -> float:
-    """The time for which the newest data of a batch was true; NaN where it has none."""
+    """The time of the newest data of a batch; NaN for an empty one."""
     if batch.inventory is not None or batch.work is not None:
         return batch.collected_s
     ages_s = np.concatenate([each.age_s for each in (batch.telemetry, batch.services) if each is not None] or [NO_AGES])
@@ -40,7 +40,7 @@ def newest_of(batch: Batch) -> float:
 
 
 def problem_of(batch: Batch) -> str:
-    """Why a batch has no part; "" where it has one."""
+    """The reason for a batch without a part; "" for one with a part."""
     parts = (batch.inventory, batch.work, batch.telemetry, batch.errors, batch.services)
     if any(each is not None for each in parts):
         return ""
@@ -56,7 +56,7 @@ def or_gap(batch: Batch) -> Batch:
 
 
 def nearest(names: Iterable[str], parts: Sequence[str]) -> list[str]:
-    """A few of these names that contain one of the parts, ignoring case."""
+    """A few of these names with one of the parts in them, ignoring case."""
     return list(islice((each for each in names if any(part in each.lower() for part in parts)), NEAREST))
 
 

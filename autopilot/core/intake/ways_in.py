@@ -1,8 +1,8 @@
-"""The matrix of signals and ways in: the names by which each way reads a signal, and the uses that need it.
+"""The matrix of signals and ways in: the names of a signal on each way, and its uses.
 
 An empty cell of the table is a stated limit of that way. At run time the snapshot decides: if no GPU or service has a
 signal, each use of it in the policy in force gets a gap, for any cause. The gap names the disabled actions and the
-names by which the other ways read the signal.
+names of the signal on the other ways.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ SIGNALS = (
 
 
 def unread(snapshot: ClusterSnapshot, policy: Policy) -> tuple[Gap, ...]:
-    """One gap for each use in the policy in force whose signal no GPU, or no service, has."""
+    """One gap for each use in the policy in force of a signal that no GPU, or no service, has."""
     lacking = [each for each in SIGNALS if each.uses and _unread(each.name, snapshot)]
     found = []
     for use in dict.fromkeys(use for each in lacking for use in each.uses):

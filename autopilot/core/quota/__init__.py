@@ -1,5 +1,10 @@
-"""Quota: what queues and tenants hold, are guaranteed and may borrow.
+"""Quota: the GPUs of queues and tenants, held, guaranteed and borrowed.
 
-The quota ledger accounts for the queue tree; past use and spending are kept over time. These modules compute numbers.
-The rule sets decide which gang may start and which it may preempt.
+Theory of operation. At each tick `build_ledger` (ledger.py) counts the use of every queue in the tree, from the leaves
+to the root, and divides the capacity into fair shares: guarantees first, the rest by weight. Planning then books each
+start and stop in the ledger and takes a scenario back by `saved` and `restore`. past_use.py corrects the weights by
+the use of past weeks. protection.py tells firm, late and lent work apart, by the guarantee of its queue and the start
+of its job. spending.py counts the days of each tenant, for runaway use.
+
+These modules compute numbers. The rule sets (core/rules) judge starts and victims by them.
 """

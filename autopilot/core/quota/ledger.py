@@ -5,12 +5,12 @@ several GPU models, each model is also counted separately, so that a guarantee o
 Numbers of a queue include the queues below it. GPUs that are leaving (being released) no longer count.
 
 CPUs and memory of hosts are further resources, if all nodes state them and work requests them. The saturation of a
-queue is that of its dominant resource among those that its next gang requests: a resource that the gang does not use
-does not affect the order. Preemption compares GPUs only, because GPUs are what is preempted.
+queue is the one of its dominant resource among the requests of its next gang; resources outside this request leave the
+order alone. Preemption compares GPUs only, because it takes GPUs.
 
-Fair share follows the division of KAI, which is dominant resource fairness when there is one resource. On each level,
-a queue first gets its guarantee, up to its demand. The rest is split by weight among the queues with unmet demand,
-until nothing is left or all demand is met. The same division then applies below each queue.
+Fair share follows the division of KAI: with one resource it is dominant resource fairness. On each level, a queue first
+gets its guarantee, up to its demand. The rest is split by weight among the queues with unmet demand, until nothing is
+left or all demand is met. The same division then applies below each queue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Saved = tuple[list[list[float]], list[list[float]], list[list[float]]]
 
 @dataclass(slots=True)
 class QuotaLedger:
-    """The quota ledger of one tick: [kind][queue], in plain lists because planning reads single elements."""
+    """The quota ledger of one tick: [kind][queue], in plain lists, because planning reads single elements."""
 
     queues: QueueTable
     parent: list[int]
@@ -90,7 +90,7 @@ class QuotaLedger:
         )
 
     def restore(self, saved: Saved) -> None:
-        """Restore the use that `saved` returned, bit for bit."""
+        """Restore the use from `saved`, bit for bit."""
         self.entries += 1
         self.use, self.sheltered, self.host_use = saved
 
@@ -136,7 +136,7 @@ class QuotaLedger:
         return all(self.use[kind][queue] + extra <= self.guarantee[kind][queue] + EPSILON for kind in kinds)
 
     def parting(self, one: int, other: int) -> tuple[int, int]:
-        """The ancestors of two queues (or the queues) where their paths diverge; equal if one contains the other."""
+        """The first unlike ancestors of two queues (or the queues themselves); equal if one contains the other."""
         for mine, theirs in zip(reversed(self.paths[one]), reversed(self.paths[other]), strict=False):
             if mine != theirs:
                 return mine, theirs
@@ -222,8 +222,8 @@ def _host_shares(
 ) -> tuple[list[list[float]], list[list[float]]]:
     """Use and fair shares of CPU (milli) and memory (MiB) by queue. Shapes [resource][queue].
 
-    Both are empty if neither resource is stated and requested. The share is inf for a resource that some node does not
-    state, or that no work requests. A guarantee of GPUs guarantees the same part of the host resources.
+    Both are empty if neither resource is stated and requested. The share is inf for a resource without a request, or
+    without a statement by some node. A guarantee of GPUs guarantees the same part of the host resources.
     """
     queues, nodes = snapshot.queues, snapshot.nodes
     used, asked = host_amounts(snapshot)
@@ -319,7 +319,7 @@ def _kinds(snapshot: ClusterSnapshot) -> tuple[int, ...]:
 
 
 def claim_kinds(kind_of_model: Sequence[int], models: int) -> tuple[int, ...]:
-    """Kinds that a gang certainly uses: ALL, and that of its model if it may use only one model.
+    """Kinds in certain use by a gang: ALL, and the one of its model if it may use only one model.
 
     `models` is a bit set over the model codes; 0 for any.
     """
@@ -330,7 +330,7 @@ def claim_kinds(kind_of_model: Sequence[int], models: int) -> tuple[int, ...]:
 
 
 def _waiting(snapshot: ClusterSnapshot, kind_of_model: Sequence[int], shape: tuple[int, ...]) -> F64:
-    """Width of pending work that no check rejected, by kind and queue. Shape [kinds, queues]."""
+    """Width of pending work without a rejection by a check, by kind and queue. Shape [kinds, queues]."""
     work = snapshot.workloads
     rows = np.flatnonzero((work.state == State.PENDING) & (work.gate < Gate.REJECTED))
     width = np.where(work.gpu_milli[rows] > 0, work.gpus[rows] * work.gpu_milli[rows] / GPU_MILLI, work.gpus[rows])
@@ -371,7 +371,7 @@ def _limits(queues: QueueTable, kind_of_model: Sequence[int], kinds: int) -> F64
 def _weights(queues: QueueTable, weight: F64, kind_of_model: Sequence[int], kinds: int) -> F64:
     """Weights by kind and queue. Shape [kinds, queues].
 
-    The weight of a model, where stated, replaces that of the queue, with the same correction for past use.
+    A stated weight of a model replaces the one of the queue, with the same correction for past use.
     """
     weights = np.tile(weight, (kinds, 1))
     corrected = weight / np.where(queues.weight > 0, queues.weight, 1.0)

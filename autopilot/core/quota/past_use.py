@@ -5,7 +5,7 @@ sum as of the last change of any queue's holding, and the GPUs held since. The s
 bit from these two, regardless of the ticks in between. Weights change only at the start of a review period, so that a
 decision does not depend on the time within the period.
 
-Where queues share time, their parts of the cluster are summed in the same way: what they could have used.
+For queues that share time, their parts of the cluster (the use open to them) are summed in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autopilot.core.model.snapshot import F64, ClusterSnapshot, QueueTable
 from autopilot.core.model.work import held_gpus
 
 LEAST_RATIO = 0.1
-"""Least part of its weight that a queue keeps after any past use: it is served less, but it is served."""
+"""Least part of its weight for a queue after any past use: it is served less, but it is served."""
 
 FORGOTTEN_GPU_S = 1e-3
 """Past use below this is dropped from memory."""
@@ -96,10 +96,10 @@ def _decayed(use: Mapping[str, float], held: Mapping[str, float], for_s: float, 
 
 
 def fades_in_s(above_gpu_s: float, gaining_gpus: float, half_life_s: float) -> float:
-    """How long past use stays above a bound that it exceeds by `above_gpu_s` and gains on by `gaining_gpus`.
+    """Seconds of past use above a bound, for an excess of `above_gpu_s` and a gain of `gaining_gpus`.
 
-    With k the part of past use that is left, the excess is `above_gpu_s` k + `gaining_gpus` (1 - k) half_life_s / ln 2.
-    inf where it never ends by itself: the queue holds its part, or more.
+    With k the remaining part of past use, the excess is `above_gpu_s` k + `gaining_gpus` (1 - k) half_life_s / ln 2.
+    inf for a queue that holds its part or more: its excess lasts.
     """
     if gaining_gpus >= 0 or half_life_s <= 0:
         return inf
@@ -117,7 +117,7 @@ def corrected_weights(memory: ControllerMemory, queues: QueueTable, policy: Poli
     """Weights corrected by past use; None if past use does not count. Shape [queues].
 
     Among siblings, with w the part of the weight and u the part of the past use: w + k (w - u), as in KAI's time-based
-    fair share, where k is `tenancy.usage_weight`; at least a tenth of w.
+    fair share. k is `tenancy.usage_weight`; the result is at least a tenth of w.
     """
     rules = policy.tenancy
     if not memory.standing_use_gpu_s or not rules.usage_weight or not rules.usage_half_life_s:

@@ -37,7 +37,7 @@ def protected_mask(work: WorkloadTable, classes: Collection[int]) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """What is known of the starts of work that may be protected within a guarantee."""
+    """The record of the starts of protected work."""
 
     conditions: Mapping[Condition, float] = field(default_factory=dict)  # to be kept in memory
     late_s: Mapping[int, float] = field(default_factory=dict)  # start of the protected run of late work, by row
@@ -45,7 +45,7 @@ class Starts:
     begins: bool = False  # no earlier record: running work was there before
 
     def judged(self, work: WorkloadTable, lent: Collection[int], now_s: float) -> Starts:
-        """The same after the judgement of new work: the part that does not fit is late from now on."""
+        """The same after the judgement of new work: the part beyond the guarantee is late from now on."""
         conditions, late_s = dict(self.conditions), dict(self.late_s)
         for row in sorted(self.new):
             kind = ConditionKind.LATE if row in lent else ConditionKind.FIRM
@@ -98,7 +98,7 @@ _STARTS = (ConditionKind.UNPROTECTED, ConditionKind.LATE, ConditionKind.FIRM)
 
 
 def let_start(work: WorkloadTable, protected: Bools, uids: Collection[str], now_s: float) -> dict[Condition, float]:
-    """Conditions of protected work that we start now: it counts as firm, also if other work starts before it."""
+    """Conditions of protected work at our start of it: it counts as firm, also if other work starts before it."""
     rows = np.flatnonzero(protected & np.isin(work.uid, list(uids))) if uids else ()
     return {Condition(ConditionKind.FIRM, str(work.uid[row]), int(work.incarnation[row])): now_s for row in rows}
 
@@ -148,8 +148,9 @@ def lent_rows(
 
 
 def _guarantees(ledger: QuotaLedger) -> list[list[float]]:
-    """The guarantee of each queue, or the sum of those below it where that is more: the quota of a cohort of Kueue is
-    what its queues share beside their own. Shape [kinds][queues].
+    """The larger of the guarantee of each queue and the sum of those below it. Shape [kinds][queues].
+
+    A cohort of Kueue states only the quota that its queues share beside their own.
     """
     found = []
     for owed in ledger.guarantee:
