@@ -157,7 +157,7 @@ class Holdings:
 
 def holdings_of(whatif: WhatIf, rows: I32) -> Holdings:
     """What the workloads `rows` hold on usable GPUs."""
-    gang, gpu, milli = _entries(whatif, rows)
+    gang, gpu, milli = entries_of(whatif, rows)
     leader = np.arange(len(rows), dtype=np.int32)
     whole = milli == GPU_MILLI
     if not whole.all():
@@ -175,7 +175,7 @@ def holdings_of(whatif: WhatIf, rows: I32) -> Holdings:
     return Holdings(gang[first], node[first], count.astype(np.int32), leader)
 
 
-def _entries(whatif: WhatIf, rows: I32) -> tuple[I32, I32, I32]:
+def entries_of(whatif: WhatIf, rows: I32) -> tuple[I32, I32, I32]:
     """(place in `rows`, GPU, milli) of what they hold now on usable GPUs; milli 0 beside an instance."""
     held, place = whatif.snapshot.placements, np.full(len(whatif.snapshot.workloads.id), -1, np.int32)
     place[rows] = np.arange(len(rows))

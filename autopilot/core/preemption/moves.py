@@ -10,13 +10,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, State
 from autopilot.core.model.work import whole_gpus
-from autopilot.core.placement.shapes import Shape
+from autopilot.core.placement.shapes import Shape, saves_mask, suited_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.preemption.candidates import Columns, Movers
-from autopilot.core.preemption.holdings import holdings_of
+from autopilot.core.preemption.holdings import entries_of, holdings_of
 from autopilot.core.preemption.scenario import Scenario, let_leave, most_given_up, on_paper, search_for
 from autopilot.core.preemption.search import Search
 from autopilot.core.rules.base import RankedTarget, Target
@@ -35,6 +36,14 @@ class _Answer:
     at: int
     victims: tuple[Target, ...] = ()
     scenario: Scenario | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Nodes that suit gangs which may be moved: `nodes` [kinds, nodes], and the `kind` of each gang, [gangs]."""
+
+    kind: NDArray[np.intp]
+    nodes: Bools
 
 
 class _Answers(dict[tuple[int, int, int, int], _Answer]):
@@ -107,6 +116,8 @@ def _searched(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()
         return _Answer(at)
     most_gpus = np.inf if shape.profile >= 0 else min(free, most_given_up(ctx, shape))
     search = search_for(ctx, at, shape)
+    if search.by_gpus and search.suits is not None and _too_few(ctx, shape, search.suits):
+        return _Answer(at)
     search.patience = ctx.policy.limits.search_steps
     ranked_targets = movers(ctx, search, most_gpus, without, instances=shape.profile >= 0)
     found = _without_stuck(ctx, at, shape, search, ranked_targets)
@@ -120,6 +131,37 @@ def _searched(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()
         if found.scenario is not None:
             return _Answer(at, (), found.scenario)  # its members leave that node first: only a search says which
     return found
+
+
+def _too_few(ctx: Context, shape: Shape, suits: Bools) -> bool:
+    """True when no moves leave the gang enough GPUs on the nodes that suit it. `suits` [nodes].
+
+    Moves among these nodes free nothing in sum: what is missing must go to others, by gangs that these suit.
+    """
+    whatif, node = ctx.whatif, ctx.observation.snapshot.gpus.node
+    free = np.where(whatif.gpu_usable, np.maximum(GPU_MILLI - whatif.gpu_used, 0), 0)
+    missing = shape.gpus * GPU_MILLI - int(free[suits[node]].sum())
+    if missing <= 0 or not len(node):
+        return missing > 0
+    rows, movers = ctx.once(Movers, lambda: all_movers(ctx)).rows, ctx.once(_Reach, lambda: _reach(ctx))
+    reach = movers.nodes & ~suits
+    leaves = rows[np.logical_or.reduce(reach, axis=1)[movers.kind]]
+    if not len(leaves) or int(free[np.logical_or.reduce(reach, axis=0)[node]].sum()) < missing:
+        return True
+    _, gpu, milli = entries_of(whatif, leaves)
+    return int(milli[suits[node[gpu]]].sum()) < missing
+
+
+def _reach(ctx: Context) -> _Reach:
+    """Where the gangs that may be moved could be at all."""
+    work, rows = ctx.observation.snapshot.workloads, ctx.once(Movers, lambda: all_movers(ctx)).rows
+    asks = np.stack([work.gpu_models, work.gpu_memory_mib, work.selector, saves_mask(work)], axis=1)[rows]
+    kinds, kind = np.unique(asks, axis=0, return_inverse=True)
+    nodes = np.zeros((len(kinds), len(ctx.whatif.node_free)), np.bool_)
+    for each in range(len(kinds)):
+        row = int(rows[np.argmax(kind.ravel() == each)])
+        nodes[each] = suited_nodes(ctx.whatif, ctx.shape(row, int(work.gpus[row])), ctx.gpu_memory_mib)
+    return _Reach(kind.ravel(), nodes)
 
 
 def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list[int]:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.build import build_context
 from autopilot.core.planning.plan_state import ENOUGH, PlanState
-from tests.kits.core_world import decide, holds, waits, with_policy, world
+from autopilot.core.preemption.moves import moves_only
+from autopilot.core.preemption.scenario import scheduling_signatures
+from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy, world
 from tests.kits.ticking_world import EAGER
+
+ANY, FIRST = 0, 1
+"""Bit sets of GPU models."""
 
 GANGS = 6
 """Twelve nodes of two GPUs hold a gang of one each: six gangs of two fit if six others move."""
@@ -34,3 +42,21 @@ def test_a_refusal_of_many_victims_says_nothing_of_fewer() -> None:
         assert not plan.exhausted(2)
         plan.exceed([1, 2], of_cluster=True)
     assert (plan.exhausted(1), plan.exhausted(2), plan.exhausted(3)) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("models", "beside", "moves"),
+    [
+        (ANY, 0, True),
+        (FIRST, 0, False),  # it needs the model that the wide gang needs
+        (ANY, 2, False),  # the other model has no room
+    ],
+)
+def test_moves_are_sought_where_enough_could_leave_the_nodes_that_suit(models: int, beside: int, moves: bool) -> None:
+    """One of two GPUs of the first model is held. Where its holder cannot go to the other model, no search is made."""
+    work = [holds("small", 1, on=[0], gpu_models=models), waits("wide", 2, gpu_models=FIRST)]
+    work += [holds("full", 2, on=[2, 3])] if beside else []
+    snap = snapshot("2x2", work, nodes={"gpu_model": [0, 1]})
+    ctx = build_context(observe(snap, 100.0), EAGER, ControllerMemory(), WhatIf(snap), frozenset())
+    found = moves_only(ctx, 0, scheduling_signatures(ctx)[0])
+    assert (found is not None, ctx.plan.steps > 0) == (moves, moves)
