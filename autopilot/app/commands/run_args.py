@@ -102,7 +102,7 @@ SlurmSite = Annotated[
     Path | None,
     typer.Option(
         "--slurm",
-        help="Folder with a site's slurm.conf, accounts.txt and topology.conf, for the baseline slurm.",
+        help="Folder with a site's slurm.conf, accounts.txt, topology.conf, reservations.txt, for the baseline slurm.",
         show_default="Slurm's defaults",
     ),
 ]

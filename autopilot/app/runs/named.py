@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from autopilot.app.runs.world import World
@@ -12,9 +11,7 @@ from autopilot.core.model.policy_names import ClusterNames, check_names
 from autopilot.settings import load_policy, policy_names, shipped_policy
 from simulator.baselines import BASELINES
 from simulator.baselines.kueue import Kueue
-from simulator.baselines.slurm.files import read_site
 from simulator.baselines.slurm.policy import Slurm
-from simulator.baselines.slurm.site import Site
 from simulator.baselines.static import Static
 from simulator.plugins.registry import made, registered_names
 from simulator.running.engine import Scheduler
@@ -74,5 +71,5 @@ def scheduler_of(name: str, world: World, cluster: Cluster) -> Scheduler:
     if name == "static":
         return Static(world.guaranteed_nodes)
     if name == "slurm":
-        return Slurm(Site if world.slurm is None else partial(read_site, world.slurm), world.start_s)
+        return Slurm(world.slurm, world.start_s)
     return BASELINES[name]() if name in BASELINES else made(name)

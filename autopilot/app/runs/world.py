@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil, isnan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from autopilot.core.model.policy_names import ClusterNames
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.units import parse_cluster_shape
 from simulator.baselines.slurm.files import read_site
+from simulator.baselines.slurm.model import Node
+from simulator.baselines.slurm.site import Site as SlurmSite
 from simulator.inference.deployments import Services, requests_for
 from simulator.inference.services import ServiceFleet
 from simulator.outcome.recorded import Recorded, recorded_result, recorded_starts
@@ -66,7 +68,7 @@ class World:
     services: Services = field(default_factory=Services)
     notes: tuple[str, ...] = ()
     start_s: float | None = None  # seconds since 1970 at which the run starts; None: the input has no dates
-    slurm: Path | None = None  # folder with the files of a site of Slurm
+    slurm: Callable[[tuple[Node, ...]], SlurmSite] = SlurmSite  # of these nodes, for the baseline `slurm`
     recorded: Mapping[str, Any] | None = None  # figures of the starts that the job file has
     starts: Recorded | None = None  # these starts
     _jobs: Jobs = field(default_factory=Jobs)
@@ -118,9 +120,12 @@ def build_world(options: SimulateOptions) -> World:
     seed = options.seed if options.seed is not None else (scenario.seed if scenario else 0)
     spec = changed(parse_cluster(options.cluster) if options.cluster else _cluster_of(scenario), options.changes)
     inventory = build_inventory(spec)
-    if options.slurm is not None:
-        read_site(options.slurm, ())  # before a long run
     trace = _trace(options, scenario, spec, seed)
+    start_s = trace.start_s if trace is not None else None
+    slurm: Callable[[tuple[Node, ...]], SlurmSite] = SlurmSite
+    if options.slurm is not None:
+        slurm = partial(read_site, options.slurm, start_s=start_s, timezone=options.timezone)
+        slurm(tuple(Node(str(name), 0) for name in inventory.nodes.id))  # what is wrong in it shows before a long run
     jobs = (
         jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed) if trace is not None else Jobs()
     )
@@ -160,8 +165,8 @@ def build_world(options: SimulateOptions) -> World:
             *services.notes,
             *((DRAWN,) if options.jobs is not None and options.telemetry != "off" else ()),
         ),
-        start_s=trace.start_s if trace is not None else None,
-        slurm=options.slurm,
+        start_s=start_s,
+        slurm=slurm,
         recorded=recorded_result(trace, spec.gpus) if trace is not None and options.jobs is not None else None,
         starts=_starts(trace, spec) if trace is not None and options.jobs is not None else None,
         _jobs=jobs,

@@ -1,4 +1,4 @@
-"""A site from its files: settings, accounts and switches."""
+"""A site from its files: settings, accounts, switches and reservations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autopilot.core.model.errors import InputError
-from simulator.baselines.slurm import accounts, config, topology
+from simulator.baselines.slurm import accounts, config, reservations, topology
 from simulator.baselines.slurm.model import Node
 from simulator.baselines.slurm.site import Site
 
@@ -17,6 +17,8 @@ ACCOUNTS = ("accounts.txt",)
 
 
 SWITCHES = ("topology.conf",)
+RESERVATIONS = ("reservations.txt",)
+"""What `scontrol show reservation`, or for the past `sacctmgr -P show reservation`, printed."""
 
 
 def _text(folder: Path, names: tuple[str, ...]) -> str:
@@ -32,12 +34,14 @@ def _text(folder: Path, names: tuple[str, ...]) -> str:
 
 def site_bytes(folder: Path) -> bytes:
     """What the files of a site hold, to tell two sites apart."""
-    names = (*SETTINGS, *ACCOUNTS, *SWITCHES)
+    names = (*SETTINGS, *ACCOUNTS, *SWITCHES, *RESERVATIONS)
     return b"\0".join(name.encode() + (folder / name).read_bytes() for name in names if (folder / name).is_file())
 
 
-def read_site(folder: Path, nodes: tuple[Node, ...]) -> Site:
+def read_site(folder: Path, nodes: tuple[Node, ...], start_s: float | None = None, timezone: str = "") -> Site:
     """The site for these nodes. A partition that names none of them has them all; switches that name none are left out.
+
+    `start_s`: seconds since 1970 of time 0, None where the jobs have no dates; `timezone`: of dates without one (UTC).
 
     Raises `InputError` where the folder has no settings, and for what cannot be read in it.
     """
@@ -53,4 +57,7 @@ def read_site(folder: Path, nodes: tuple[Node, ...]) -> Site:
     tree = topology.parse(switches, [node.name for node in nodes], str(folder)) if switches else None
     settings = replace(site.config, partitions=partitions)
     known = settings.topology and tree is not None and any(tree.leaves)
-    return Site(nodes, settings, site.accounts, tree if known else None)
+    held = reservations.parse(
+        _text(folder, RESERVATIONS), [node.name for node in nodes], start_s, timezone, str(folder / RESERVATIONS[0])
+    )
+    return Site(nodes, settings, site.accounts, tree if known else None, held)

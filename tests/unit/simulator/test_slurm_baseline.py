@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.errors import InputError
-from simulator.baselines.slurm import accounts, config
+from simulator.baselines.slurm import accounts, config, reservations
 from simulator.baselines.slurm.config import seconds
 from simulator.baselines.slurm.files import read_site
 from simulator.baselines.slurm.hostlist import expand
 from simulator.baselines.slurm.model import Node
 from simulator.baselines.slurm.policy import Slurm
+from simulator.baselines.slurm.reservations import Reservation
 from simulator.baselines.slurm.site import Site
 from simulator.baselines.textbook import fifo
 from simulator.outcome.fared import waited_s
@@ -157,3 +158,61 @@ def test_slices_on_a_cluster_that_is_not_cut_hold_up_nobody() -> None:
     simulated = Simulation(inventory(1, 8), jobs, lambda _: fifo(), recuts=False).run()
     assert "mig in the cluster file" in simulated.run.never_fits[0]
     assert simulated.cluster.first_start_s[1] == 1.0
+
+
+SHOWN_RESERVATIONS = """ReservationName=course of May StartTime=1970-01-01T03:00:00 EndTime=1970-01-01T04:00:00
+   Nodes=n1 NodeCnt=1 CoreCnt=64 Features=(null) PartitionName=main Flags=IGNORE_JOBS,SPEC_NODES
+   TRES=cpu=64
+   Users=(null) Groups=(null) Accounts=t1,-t2 Licenses=(null) State=INACTIVE BurstBuffer=(null) Watts=n/a
+   MaxStartDelay=(null)
+
+ReservationName=maint StartTime=9000 EndTime=10800 Duration=00:30:00
+   Nodes=x[1-9] NodeCnt=9 CoreCnt=64 Features=(null) PartitionName=(null) Flags=MAINT,IGNORE_JOBS,SPEC_NODES,ALL_NODES
+   Users=root Groups=(null) Accounts=(null)
+"""
+RECORDED_RESERVATIONS = """Name|TimeStart|TimeEnd|NodeName|Flags
+course of May|7200|10800|n1|IGNORE_JOBS,SPEC_NODES
+maint|9000|10800|n1,n2|MAINT,IGNORE_JOBS,SPEC_NODES
+"""
+
+
+@pytest.mark.parametrize(("text", "open_to"), [(SHOWN_RESERVATIONS, {"t1"}), (RECORDED_RESERVATIONS, set())])
+def test_reservations_are_read_as_scontrol_and_sacctmgr_print_them(text: str, open_to: set[str]) -> None:
+    """Times count from time 0 of the run; dates are of the zone. Maintenance is for nobody's work."""
+    course, upkeep = reservations.parse(text, ("n1", "n2"), 3600.0, "Europe/Berlin")
+    assert course == Reservation("course of May", 3600.0, 7200.0, 0b01, accounts=frozenset(open_to), unnamed=True)
+    assert (upkeep.start_s, upkeep.end_s, upkeep.nodes, upkeep.unnamed) == (5400.0, 7200.0, 0b11, False)
+    assert reservations.parse("No reservations in the system", ("n1",), None) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hello", "line 1, 'hello', is no part of a reservation; write the output of"),
+        ("ReservationName=r\n   StartTime=1 EndTime=2\n  what", "line 3, 'what', is no part"),
+        ("ReservationName=r StartTime=soon EndTime=2 Nodes=n1", "reservation r: starttime 'soon' is no time"),
+        ("ReservationName=r StartTime=1 Nodes=n1", "reservation r: endtime '' is no time"),
+        (
+            "ReservationName=r StartTime=1 EndTime=2 Nodes=n[1-3]",
+            "no node is named 'n3'; write the nodes as .* (n1, n2)",
+        ),
+        ("Name|TimeStart|TimeEnd\nr|1|", "reservation r: endtime '' is no time"),
+    ],
+)
+def test_a_reservation_that_cannot_be_read_is_named(text: str, message: str) -> None:
+    """One message with line or reservation, and what to write."""
+    with pytest.raises(InputError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        reservations.parse(text, ("n1", "n2"), 0.0)
+
+
+def test_work_that_would_overlap_a_reservation_of_others_does_not_start_on_its_nodes() -> None:
+    """Of two nodes one is reserved for tenant t1 from 600 s on: short work passes before it, t1 may use it."""
+    held = [Reservation("r", 600.0, 4000.0, 0b01, accounts=frozenset({"t1"}), unnamed=True)]
+    rows = [(0.0, 3000.0, 8), (1.0, 100.0, 8), (2.0, 1000.0, 8), (3.0, 1000.0, 8)]
+    jobs = make_jobs(rows)
+    jobs.limit_s, jobs.tenants, jobs.tenant = [3000.0, 200.0, 1000.0, 1000.0], ["t0", "t1"], [0, 0, 0, 1]
+    found = Simulation(inventory(2, 8), jobs, lambda _: Slurm(lambda nodes: Site(nodes, reservations=held))).run()
+    starts = found.cluster.first_start_s
+    assert starts[1] < 60.0
+    assert 100.0 <= starts[3] < 200.0
+    assert starts[2] >= 3000.0
