@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from autopilot.core.actions import ACTIONS
+from autopilot.core.decision.intake_facts import IntakeFacts
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.facts.table import Kept
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.assemble import assemble
-from autopilot.core.intake.clock import not_of_the_future, read_clock
-from autopilot.core.intake.commands import obey
+from autopilot.core.intake.clock import not_of_the_future
 from autopilot.core.intake.listing import Objects, Shown, views_of
-from autopilot.core.intake.sight import key_of, look
+from autopilot.core.intake.sight import key_of
 from autopilot.core.intake.signals import UNMEASURED, measure
 from autopilot.core.intake.silent import or_gap
 from autopilot.core.model.errors import InvariantError
@@ -56,11 +57,10 @@ from autopilot.core.model.records import (
     View,
 )
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.tracking import lifecycle
 from autopilot.core.tracking.gpu_errors import with_gravest
-from autopilot.core.usage.plausibility import gaps_of
+from autopilot.core.usage.facts import SnapshotFacts
 
 STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply")
 """The stages of a tick, in their order; `record` is entered again for the outcomes."""
@@ -115,6 +115,7 @@ class Controller:
         self._read_s: float | None = None  # monotonic time of the last decision
         self._known: dict[str, Objects] = {}  # objects of the last trusted list, by view
         self._listed: dict[str, Shown] = {}  # what the lists of this tick show
+        self._kept = Kept()  # facts of the last tick
         self.wake_at_s = float("-inf")
         for collector in self._wiring.collectors:
             if isinstance(collector, Recalling):
@@ -132,12 +133,14 @@ class Controller:
             self._term = fence
         policy = wiring.policy.current()
         elapsed_s = float("nan") if read_s is None else read_s - (read_s if self._read_s is None else self._read_s)
+        if self.memory.fence != fence:
+            self.memory = replace(self.memory, fence=fence)
+        memory = self.memory
         self._advance(now_s, fence)
         self._enter("collect")
         observation = self.observe(now_s, elapsed_s)
         self._enter("decide")
-        memory = replace(self.memory, fence=fence)
-        step = reconcile(memory, observation, policy, actions=wiring.actions, guards=wiring.guards)
+        step = reconcile(memory, observation, policy, actions=wiring.actions, guards=wiring.guards, kept=self._kept)
         self._enter("record")
         wiring.journal.intend(observation, policy, memory, step.decision, step.instructions)
         wiring.memory.save(step.memory)
@@ -190,22 +193,22 @@ class Controller:
             elapsed_s=elapsed_s,
             views=views,
         )
-        clock = read_clock(self.memory, now_s, elapsed_s, policy)
-        known = obey(clock.memory, observation.commands, now_s, policy).memory  # a loss may be confirmed now
-        if clock.doubt or look(known, observation, policy).blind:
+        intake = IntakeFacts(self.memory, observation, policy, self._kept)
+        if intake.clock.doubt or intake.sight.blind:
             return observation  # no model learns from a snapshot that lost its objects
+        facts = SnapshotFacts(observation=observation, policy=policy, kept=self._kept)
         self._enter("forecast")
         forecasts, silent = self._foresee(now_s, snapshot)
         return replace(
             observation,
-            signals=measure(snapshot, WhatIf(snapshot)),
+            signals=measure(snapshot, facts.books, facts.parts),
             forecasts=forecasts,
             gaps=(
                 *gaps,
                 *silent,
                 *_unknown_names(policy, snapshot),
                 *self._wiring.unread(snapshot, policy),
-                *gaps_of(snapshot),
+                *facts.gaps,
             ),
         )
 

@@ -14,6 +14,8 @@ from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.model.units import counted, format_duration, format_ratio
+from autopilot.core.usage.contradiction import contradicted
+from autopilot.core.usage.parts import parts_of
 from autopilot.core.usage.plausibility import DOUBTS, doubts
 from autopilot.core.usage.rollup import WITH_WORKLOADS, Ratios, Rollup, ratios, rollups, strays
 from autopilot.core.usage.table import UsageTable, usage_of
@@ -81,7 +83,8 @@ def workload_use(workload: str, observation: Observation) -> tuple[list[str], di
         return [], None
     row = int(found[0])
     entities = _entities(observation, row)
-    codes = [DOUBTS[code] for code in np.unique(doubts(snapshot, float("inf"))[entities]).tolist()]
+    doubted = doubts(snapshot, parts_of(snapshot), contradicted(snapshot), float("inf"))
+    codes = [DOUBTS[code] for code in np.unique(doubted[entities]).tolist()]
     in_doubt = tuple(code.value for code in codes if code is not Code.OK)
     groups = _groups_of(snapshot, row)
     lines = _lines(use, row)
@@ -200,7 +203,8 @@ def groups_document(observation: Observation) -> dict[str, Any]:
 
     The level `workload` has the workloads that hold GPUs.
     """
-    found = rollups(observation.snapshot, WITH_WORKLOADS)
+    snapshot = observation.snapshot
+    found = rollups(snapshot, WITH_WORKLOADS)
     return {
         "levels": {
             level: [row for window_s in each.windows_s for row in _rows(each, window_s, range(len(each.names)))]
@@ -208,7 +212,7 @@ def groups_document(observation: Observation) -> dict[str, Any]:
             if level != "workload"
         }
         | {"workload": _workload_rows(found["workload"])},
-        "busy_without_workload": [asdict(stray) for stray in strays(observation.snapshot)],
+        "busy_without_workload": [asdict(stray) for stray in strays(snapshot, parts_of(snapshot))],
     }
 
 
@@ -234,7 +238,8 @@ def group_lines(observation: Observation) -> list[str]:
 
     Queues are left out where each of them is one tenant's.
     """
-    found = rollups(observation.snapshot, WITH_WORKLOADS)
+    snapshot = observation.snapshot
+    found = rollups(snapshot, WITH_WORKLOADS)
     window_s = SHOWN_WINDOW_S
     table = [_HEAD]
     for level in ("fleet", "pool", "tenant", "queue", "service", "workload"):
@@ -300,7 +305,7 @@ def _cells(values: Ratios, row: int) -> list[str]:
 
 def stray_lines(snapshot: ClusterSnapshot) -> list[str]:
     """One line for each busy GPU that no workload holds, up to five."""
-    found = strays(snapshot)
+    found = strays(snapshot, parts_of(snapshot))
     lines = [
         f"busy without a workload: {each.entity_id} on {each.node} ({format_ratio(each.activity_ratio)} SM activity "
         f"over {format_duration(each.window_s)}); find its processes before it is allocated"

@@ -21,9 +21,9 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import F32, ClusterSnapshot
 from autopilot.core.tracking.hangs import doing_nothing
-from autopilot.core.usage.plausibility import doubts
 from collectors.window import WindowBuffer
 from tests.kits.core_world import MODELS, holds, snapshot
+from tests.kits.usage_world import facts_of
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = Policy(name="shipped")
@@ -86,7 +86,7 @@ def played(readings: Readings, change: Callable[[F32], None] = lambda _values: N
 
 def verdicts(snap: ClusterSnapshot) -> dict[str, set[str]]:
     """The verdicts on the GPUs of each recording: `doubt`, `idle`, `hung`."""
-    in_doubt = doubts(snap, POLICY.freshness.telemetry_s) > 0
+    in_doubt = facts_of(snap, POLICY).doubts > 0
     idle = entity_activity(snap, POLICY) >= Activity.ESTIMATED
     hung, held = doing_nothing(snap, POLICY), snap.placements
     found: dict[str, set[str]] = {}

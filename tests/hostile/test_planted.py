@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from autopilot.core.actions import regeometry
-from autopilot.core.decision import reconciler, sending, underway
+from autopilot.core.decision import intake_facts, sending, underway
 from autopilot.core.guards import mode
 from autopilot.core.guards import regeometry as regeometry_guard
 from autopilot.core.intake import sight
@@ -53,8 +53,8 @@ def found(words: str, first: int, runs: int) -> str:
 
 def sees_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tick with a partial or missing view is taken for a complete one."""
-    look = reconciler.look  # type: ignore[attr-defined]
-    monkeypatch.setattr(reconciler, "look", lambda *given: replace(look(*given), blind=""))
+    look = intake_facts.look  # type: ignore[attr-defined]
+    monkeypatch.setattr(intake_facts, "look", lambda *given: replace(look(*given), blind=""))
 
 
 def believes_any_shrinkage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,9 @@ from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.tracking.gpu_errors import follow_errors, with_gravest
 from autopilot.core.tracking.hangs import doing_nothing
-from autopilot.core.usage.plausibility import doubts
 from tests.kits.core_world import MODELS, holds, snapshot
 from tests.kits.field_kit import Played, made, play_objects
+from tests.kits.usage_world import facts_of
 
 POLICY = Policy(name="shipped")
 NAN = float("nan")
@@ -70,7 +70,7 @@ def fleet(readings: np.ndarray) -> ClusterSnapshot:
 
 def at_rest(snap: ClusterSnapshot) -> tuple[np.ndarray, np.ndarray]:
     """GPUs that are judged idle and in no doubt, and gangs that are judged to do nothing."""
-    idle = (entity_activity(snap, POLICY) == Activity.IDLE) & (doubts(snap, POLICY.freshness.telemetry_s) == 0)
+    idle = (entity_activity(snap, POLICY) == Activity.IDLE) & (facts_of(snap, POLICY).doubts == 0)
     return idle, doing_nothing(snap, POLICY)
 
 

@@ -15,14 +15,16 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.checkpoints.losses import remember_stops, settle_stops
 from autopilot.core.checkpoints.writers import in_turn
 from autopilot.core.decision.instructing import effects_of, landing_of, shape_of_start, waits_for_victims
+from autopilot.core.decision.intake_facts import IntakeFacts
 from autopilot.core.decision.planner import Planner, plan_on
 from autopilot.core.decision.underway import follow
+from autopilot.core.facts.table import Kept
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.idle.evidence import remember_idle, settle_notices, with_ceilings, with_marks
-from autopilot.core.intake.clock import Reading, read_clock
+from autopilot.core.idle.evidence import remember_idle, with_ceilings, with_marks
+from autopilot.core.intake.clock import Reading
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
-from autopilot.core.intake.sight import Sight, look
+from autopilot.core.intake.sight import Sight
 from autopilot.core.model.changes import (
     AdmitChange,
     DrainChange,
@@ -67,12 +69,13 @@ from autopilot.core.quota.spending import remember_spending
 from autopilot.core.tracking.capacity_requests import follow_requests, with_requests
 from autopilot.core.tracking.cordons import follow_cordons, with_cordons
 from autopilot.core.tracking.gpu_errors import follow_errors
-from autopilot.core.tracking.idle_nodes import remember_idle_nodes, settle_offers
+from autopilot.core.tracking.idle_nodes import remember_idle_nodes
 from autopilot.core.tracking.lifecycle import absorb, halted
 from autopilot.core.tracking.promises import cap_notes, follow_promises, judge_promises, remember_promises
 from autopilot.core.tracking.recuts import begun, beside, drained, follow_recuts, let_go, recut_timers_s
 from autopilot.core.tracking.replicas import floor_timers_s, remember_services
 from autopilot.core.tracking.storms import count_acts, judge_storms, storm_notes, storm_timers_s
+from autopilot.core.usage.facts import SnapshotFacts
 
 
 def reconcile(
@@ -82,18 +85,23 @@ def reconcile(
     *,
     actions: tuple[Action, ...] = ACTIONS,
     guards: tuple[tuple[str, Check], ...] = GUARDS,
+    kept: Kept | None = None,
 ) -> Step:
-    """The decision of one tick. `actions` and `guards` are the shipped tables; tests pass others."""
-    clock = read_clock(memory, observation.now_s, observation.elapsed_s, policy)
-    memory = before = settle_offers(settle_notices(clock.memory, observation), observation, policy)
+    """The decision of one tick. `actions` and `guards` are the shipped tables; tests pass others.
+
+    `kept`: facts that are known already, from the shell's look at the same observation or from an earlier tick.
+    """
+    kept = Kept() if kept is None else kept
+    intake = IntakeFacts(memory, observation, policy, kept)
+    clock, before = intake.clock, intake.settled
     if clock.doubt:
-        return _stand_still(memory, observation, policy, clock.doubt)
-    obeyed = obey(memory, observation.commands, observation.now_s, policy)
+        return _stand_still(before, observation, policy, clock.doubt)
+    obeyed, sight = intake.obeyed, intake.sight
     notes = (*_clock_note(clock), *obeyed.notes)
-    sight = look(obeyed.memory, observation, policy)
     memory = replace(obeyed.memory, views=sight.views)
     if sight.blind:
         return _blind(memory, observation, policy, sight, notes, resumed=obeyed.resumed)
+    facts = SnapshotFacts(observation=observation, policy=policy, kept=kept)
     memory = absorb(memory, observation, policy, resumed=obeyed.resumed)
     memory, recut_notes = follow_recuts(before, memory, observation, policy)
     memory = follow_errors(memory, observation.snapshot, trusted=True)
@@ -108,7 +116,7 @@ def reconcile(
     if policy.modes.on(Effect.SUSPEND):
         memory = remember_spending(memory, observation.snapshot, observation.now_s)
     held_by = halted(memory, observation)
-    moving = follow(memory, observation, policy, actions, guards, halted=bool(held_by))
+    moving = follow(memory, facts, actions, guards, halted=bool(held_by))
     chosen, planner = plan_on(moving.ctx, actions, guards)
     starts = {
         each.subject.uid

@@ -102,7 +102,7 @@ class Sender:
         object.__setattr__(self, "bare", bare)
 
     def _books(self) -> WhatIf:
-        return WhatIf(self.ctx.observation.snapshot, spot_saves=self.ctx.policy.placement.spot_saves)
+        return self.ctx.books.opened(spot_saves=self.ctx.policy.placement.spot_saves)
 
     # --- questions --------------------------------------------------------------------------------
 

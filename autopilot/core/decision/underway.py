@@ -43,6 +43,7 @@ from autopilot.core.planning.draft import PipelineDraft
 from autopilot.core.tracking.lifecycle import sent_again, step_to
 from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
 from autopilot.core.tracking.recuts import set_aside
+from autopilot.core.usage.facts import SnapshotFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,17 @@ _Start = tuple[PipelinedStart, Part, InFlight]
 
 def follow(
     memory: ControllerMemory,
-    observation: Observation,
-    policy: Policy,
+    facts: SnapshotFacts,
     actions: tuple[Action, ...],
     guards: tuple[tuple[str, Check], ...],
     *,
     halted: bool,
 ) -> UnderWay:
     """While everything is `halted`, nothing is sent, and the deadline of what is due moves."""
-    notes: tuple[Note, ...] = ()
+    observation, policy, notes = facts.observation, facts.policy, tuple[Note, ...]()
     while True:
         names = Lookup(observation.snapshot)
-        ctx, followed, starts = _under_way(memory, observation, policy, names, halted=halted)
+        ctx, followed, starts = _under_way(memory, facts, names, halted=halted)
         notes += tuple(_given_up(pipelined, count, observation.now_s) for pipelined, count in followed.late)
         started = ctx.memory
         held = [entry for entry in started.in_flight.values() if entry.state == "held"]
@@ -83,7 +83,7 @@ def follow(
             return UnderWay(put_off, replace(ctx, memory=put_off), (), (), notes)
         sender = Sender(ctx, cases_of(actions), guards, names)
         refused = sender.held(held)
-        refused |= dict.fromkeys(_not_needed(memory, held, refused, observation, policy, names), Code.NOT_NEEDED)
+        refused |= dict.fromkeys(_not_needed(memory, held, refused, facts, names), Code.NOT_NEEDED)
         again = [entry for entry in held if refused[entry.instruction.id] is None]
         codes = {start[2].instruction.id: sender.start_of(start[0], start[1]) for start in starts}
         ended, more = _end(
@@ -107,10 +107,11 @@ def follow(
 
 
 def _under_way(
-    memory: ControllerMemory, observation: Observation, policy: Policy, names: Lookup, *, halted: bool = False
+    memory: ControllerMemory, facts: SnapshotFacts, names: Lookup, *, halted: bool = False
 ) -> tuple[Context, Followed, list[_Start]]:
     """The context with open effects and pipelined starts on its what-if, and with the starts that are ready."""
-    whatif = WhatIf(observation.snapshot, spot_saves=policy.placement.spot_saves)
+    observation, policy = facts.observation, facts.policy
+    whatif = facts.books.opened(spot_saves=policy.placement.spot_saves)
     aside = np.flatnonzero(set_aside(memory, observation.snapshot))
     if len(aside):
         whatif.set_aside(aside.astype(np.int32))
@@ -122,7 +123,8 @@ def _under_way(
         (pipelined, part, _start(pipelined, part, memory, observation, policy)) for pipelined, part in followed.starts
     ]
     started = _with_starts(memory, followed, starts, observation.now_s, policy)
-    return build_context(observation, policy, started, whatif, busy | followed.busy), followed, starts
+    ctx = build_context(observation, policy, started, whatif, busy | followed.busy, facts.kept)
+    return ctx, followed, starts
 
 
 def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup) -> frozenset[int]:
@@ -285,15 +287,14 @@ def _not_needed(
     memory: ControllerMemory,
     held: Sequence[InFlight],
     refused: Mapping[str, Code | None],
-    observation: Observation,
-    policy: Policy,
+    facts: SnapshotFacts,
     names: Lookup,
 ) -> set[str]:
     """Ids of the takings of starts that no longer need all of their victims, also of delayed ones.
 
     The start is planned on trial without it and these takings: on free and leaving capacity.
     """
-    state, found = observation.snapshot.workloads.state, set[str]()
+    state, found = facts.snapshot.workloads.state, set[str]()
     for pipelined in memory.pipelined_starts:
         due = {
             entry.instruction.id: entry.instruction
@@ -310,7 +311,7 @@ def _not_needed(
             in_flight={key: entry for key, entry in memory.in_flight.items() if key not in due},
             pipelined_starts=tuple(each for each in memory.pipelined_starts if each is not pipelined),
         )
-        if can_spare(_under_way(without, observation, policy, names)[0], pipelined, list(due.values()), names):
+        if can_spare(_under_way(without, facts, names)[0], pipelined, list(due.values()), names):
             found |= set(due)
     return found
 

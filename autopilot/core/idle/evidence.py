@@ -21,7 +21,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import CeilingOperation, NotifyOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S
-from autopilot.core.model.records import Observation, OutcomeKind, Proposal
+from autopilot.core.model.records import Observation, Outcome, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, Gate, State
 from autopilot.core.model.work import held_gpus, holding_mask, named
 from autopilot.core.usage.contradiction import contradicted, memory_changes
@@ -58,9 +58,9 @@ def remember_idle(memory: ControllerMemory, observation: Observation, policy: Po
     return memory if known is memory.idle else replace(memory, idle=known)
 
 
-def settle_notices(memory: ControllerMemory, observation: Observation) -> ControllerMemory:
+def settle_notices(memory: ControllerMemory, outcomes: Iterable[Outcome]) -> ControllerMemory:
     """Memory with the notices that were given. An outcome counts in a blind tick too."""
-    done = {each.instruction_id: each for each in observation.outcomes if each.kind == OutcomeKind.DONE}
+    done = {each.instruction_id: each for each in outcomes if each.kind == OutcomeKind.DONE}
     if not done or not memory.idle.records:
         return memory
     records = dict(memory.idle.records)

@@ -7,6 +7,7 @@ deletion, is suspected. It is trusted again when several complete lists agree, o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from autopilot.core.model.memory import ControllerMemory, ViewRecord
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import Freshness
 from autopilot.core.model.records import Observation, View
-from autopilot.core.model.snapshot import F32, Bools
+from autopilot.core.model.snapshot import F32, Bools, ClusterSnapshot
 
 INVENTORY, WORK = "inventory", "work"
 KINDS = {INVENTORY: "nodes and GPUs", WORK: "workloads"}
@@ -38,13 +39,14 @@ def key_of(view: View) -> str:
     return f"{view.kind}/{view.source}"
 
 
-def look(memory: ControllerMemory, observation: Observation, policy: Policy) -> Sight:
+def look(
+    memory: ControllerMemory, snapshot: ClusterSnapshot, views: Sequence[View], now_s: float, policy: Policy
+) -> Sight:
     """Judge the views of one observation against earlier ones. `memory` is that after the commands of the tick."""
-    now_s, rules = observation.now_s, policy.views
-    records: dict[str, ViewRecord] = {}
-    reasons = _stale_halves(observation, policy.freshness)
+    rules, records = policy.views, dict[str, ViewRecord]()
+    reasons = _stale_halves(snapshot, views, policy.freshness)
     suspected: list[float] = []
-    for view in observation.views:
+    for view in views:
         key = key_of(view)
         before = memory.views.get(key)
         problem = _unusable(view, before, now_s, policy)
@@ -58,7 +60,7 @@ def look(memory: ControllerMemory, observation: Observation, policy: Policy) -> 
         if key in records and records[key].lists:
             suspected.append(records[key].counted_s + rules.apart_s)
     wake_s = (now_s + rules.look_again_s, *suspected) if reasons else ()
-    return Sight("; ".join(dict.fromkeys(reasons)), records if observation.views else dict(memory.views), wake_s)
+    return Sight("; ".join(dict.fromkeys(reasons)), records if views else dict(memory.views), wake_s)
 
 
 def listed_s(observation: Observation) -> float:
@@ -83,14 +85,13 @@ def fresh_samples(age_s: F32, limit_s: float, skew_s: float) -> Bools:
         return np.asarray((age_s <= limit_s) & (age_s >= -skew_s))
 
 
-def _stale_halves(observation: Observation, limits: Freshness) -> list[str]:
+def _stale_halves(snapshot: ClusterSnapshot, views: Sequence[View], limits: Freshness) -> list[str]:
     """Reasons for inventory or work that is missing or too old and has no view."""
-    snapshot = observation.snapshot
     ages = {
         INVENTORY: (snapshot.inventory_age_s, limits.inventory_s),
         WORK: (snapshot.work_age_s, limits.work_s),
     }
-    shown = {view.kind for view in observation.views}
+    shown = {view.kind for view in views}
     return [
         f"no source shows {KINDS[kind]}"
         if age_s == float("inf")

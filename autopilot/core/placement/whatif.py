@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,6 +173,15 @@ class WhatIf:
         self._last_stamp = 0
         self._order: tuple[I32, list[int]] | None = None
         self._observed: dict[int, Layout] = {}  # what work holds in the snapshot, as far as it was asked for
+
+    def opened(self, *, spot_saves: bool = False) -> WhatIf:
+        """Books of one's own, as unchanged as these are. Raises InvariantError where these have been changed."""
+        invariant(not self._log, "books that were changed cannot be opened anew")
+        own = copy(self)
+        vars(own).update({column: getattr(self, column).copy() for column in _CHANGED_IN_PLACE})
+        vars(own).update(suited={}, layouts={}, _free={}, _log=[], _stamps=[0])
+        own.spot_saves = spot_saves and bool(self.snapshot.nodes.spot.any())
+        return own
 
     def _free_host_capacity(self, workload: I32, node: I32) -> tuple[np.ndarray, np.ndarray]:
         """Milli-CPU and MiB left on each node; the largest int64 for a node without a statement."""
@@ -414,4 +424,7 @@ class WhatIf:
         return tuple(self._log[mark:])
 
 
+_CHANGED_IN_PLACE = (
+    "gpu_used", "instance_used", "slices_taken", "node_free", "node_cpu", "node_memory", "gpu_cuts_used",
+)  # fmt: skip
 _NOTHING = Layout(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from autopilot.core.checkpoints.earlier_stops import earlier_stops
 from autopilot.core.checkpoints.losses import saves_ratio, stop_losses
 from autopilot.core.checkpoints.writers import cannot_save
+from autopilot.core.facts.table import Kept
 from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory
@@ -42,7 +43,12 @@ from autopilot.core.tracking.replicas import ahead_mask
 
 
 def build_context(
-    observation: Observation, policy: Policy, memory: ControllerMemory, whatif: WhatIf, busy_rows: frozenset[int]
+    observation: Observation,
+    policy: Policy,
+    memory: ControllerMemory,
+    whatif: WhatIf,
+    busy_rows: frozenset[int],
+    kept: Kept | None = None,
 ) -> Context:
     """The working set of one tick. `busy_rows` have an effect under way and are not planned."""
     snapshot = observation.snapshot
@@ -68,6 +74,7 @@ def build_context(
     ctx = Context(
         observation=observation,
         policy=policy,
+        kept=Kept() if kept is None else kept,
         memory=memory,
         whatif=whatif,
         review_now_s=review_now_s,

@@ -21,9 +21,8 @@ from autopilot.core.checkpoints.losses import Losses
 from autopilot.core.model.changes import START
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory
-from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Observation, Proposal, Reservation
-from autopilot.core.model.snapshot import F64, GPU_MILLI, I8, I32, Bools, State
+from autopilot.core.model.records import Code, Proposal, Reservation
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State
 from autopilot.core.model.work import evicted_uids, holding_mask, named, running_since, whole_gpus
 from autopilot.core.ordering.predicted_ends import Outlook
 from autopilot.core.ordering.signatures import PendingTable
@@ -36,8 +35,7 @@ from autopilot.core.planning.quota_state import Quota
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules.base import Running
 from autopilot.core.tracking.replicas import Ahead, foresee
-from autopilot.core.usage.plausibility import doubts
-from autopilot.core.usage.table import UsageTable, usage_of
+from autopilot.core.usage.facts import SnapshotFacts
 
 Built = TypeVar("Built")
 _NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
@@ -70,19 +68,10 @@ class Memo:
     shapes: dict[tuple[int, int], Shape] = field(default_factory=dict)  # by row and width
 
 
-@dataclass(frozen=True, slots=True)
-class _Doubts:
-    """What `Context.doubts` is kept as."""
-
-    index: I8
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
+@dataclass(frozen=True, kw_only=True)
+class Context(SnapshotFacts):
     """One tick's working set. Arrays over `pending` are in the order of service."""
 
-    observation: Observation
-    policy: Policy
     memory: ControllerMemory
     review_now_s: float
     # pending gangs
@@ -192,17 +181,6 @@ class Context:
     def foreseen(self) -> list[Ahead]:
         """The replicas that forecasts call for, by service, computed at most once in a tick."""
         return self.once(_Foreseen, lambda: _Foreseen(foresee(self.observation, self.memory.services, self.policy)))
-
-    @property
-    def usage(self) -> UsageTable:
-        """The measured use of every workload, computed at most once in a tick."""
-        return self.once(UsageTable, lambda: usage_of(self.observation.snapshot, self.now_s))
-
-    @property
-    def doubts(self) -> I8:
-        """For each GPU, then each instance, why its telemetry is in doubt: indices of plausibility.DOUBTS."""
-        old_s = self.policy.freshness.telemetry_s
-        return self.once(_Doubts, lambda: _Doubts(doubts(self.observation.snapshot, old_s))).index
 
     def shown_start(self, row: int) -> Proposal | None:
         """The start of a pending gang as people were shown it, where one waits for them."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.operations import OfferOperation
 from autopilot.core.model.policy import Effect, Policy
-from autopilot.core.model.records import Observation, OutcomeKind
+from autopilot.core.model.records import Observation, Outcome, OutcomeKind
 
 
 def remember_idle_nodes(
@@ -25,7 +25,9 @@ def remember_idle_nodes(
     )
 
 
-def settle_offers(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
+def settle_offers(
+    memory: ControllerMemory, outcomes: Iterable[Outcome], now_s: float, policy: Policy
+) -> ControllerMemory:
     """Memory after the outcomes of a tick: an offer stands, or is taken back, once its actuator says so.
 
     Where the action does not act, no offer stands: the actuator takes those back that it finds.
@@ -33,13 +35,13 @@ def settle_offers(memory: ControllerMemory, observation: Observation, policy: Po
     if not policy.modes.acts(Effect.OFFER):
         return replace(memory, offered_s={}) if memory.offered_s else memory
     offered = dict(memory.offered_s)
-    for outcome in observation.outcomes:
+    for outcome in outcomes:
         entry = memory.in_flight.get(outcome.instruction_id)
         if entry is None or outcome.kind != OutcomeKind.DONE:
             continue
         operation, node = entry.instruction.operation, entry.instruction.subject.uid
         if isinstance(operation, OfferOperation) and operation.on:
-            offered[node] = observation.now_s
+            offered[node] = now_s
         elif isinstance(operation, OfferOperation):
             offered.pop(node, None)
     return replace(memory, offered_s=offered) if offered != memory.offered_s else memory

@@ -10,6 +10,8 @@ of idle ones between 12 and 73 of 248. Engine activity and GPU utilization are c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,9 +21,9 @@ from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Gap
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import F32, GPU_MILLI, I8, Bools, ClusterSnapshot
-from autopilot.core.usage.contradiction import CONTRADICTS_RATIO, contradicted
-from autopilot.core.usage.parts import HIGHEST, Parts, instance_units, parts_of
-from autopilot.core.usage.rollup import busy_mask, strays, unheld_parts
+from autopilot.core.usage.contradiction import CONTRADICTS_RATIO
+from autopilot.core.usage.parts import HIGHEST, Parts, instance_units
+from autopilot.core.usage.rollup import Stray, busy_mask, unheld_parts
 
 DOUBTS: tuple[Code, ...] = (
     Code.OK,
@@ -48,14 +50,14 @@ EMPTY_MIB = 1024.0
 IDLE_RATIO = 0.01
 
 
-def doubts(snapshot: ClusterSnapshot, stale_s: float) -> I8:
+def doubts(snapshot: ClusterSnapshot, parts: Parts, silent: Bools, stale_s: float) -> I8:
     """For each GPU, then each instance: an index of `DOUBTS`, 0 where nothing speaks against its telemetry.
 
+    `parts`: what workloads hold. `silent`: entities whose counters contradict each other (`contradicted`).
     `stale_s`: telemetry older than this is stale. An entity that was never measured is in no doubt: it is unknown.
     """
     gpus, instances = len(snapshot.gpus.uuid), len(snapshot.instances.id)
     found, telemetry = np.zeros(gpus + instances, np.int8), snapshot.telemetry
-    parts = parts_of(snapshot)
     size = min(len(telemetry.age_s), len(found))
     if size and telemetry.windows_s:
         seen = found[:size]
@@ -64,7 +66,7 @@ def doubts(snapshot: ClusterSnapshot, stale_s: float) -> I8:
         seen[_stuck(telemetry)[:size]] = _STUCK
         impossible, scale = _impossible(telemetry)
         seen[impossible[:size]] = _IMPOSSIBLE
-        seen[contradicted(snapshot)[:size]] = _IMPOSSIBLE
+        seen[silent[:size]] = _IMPOSSIBLE
         seen[scale[:size]] = _SCALE
         found[_swapped(snapshot, parts)] = _SWAPPED
     found[np.flatnonzero(_seen_twice(snapshot))] = _SWAPPED
@@ -74,12 +76,13 @@ def doubts(snapshot: ClusterSnapshot, stale_s: float) -> I8:
     return found
 
 
-def gaps_of(snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
+def gaps_of(snapshot: ClusterSnapshot, silent: Bools, strange: Sequence[Stray]) -> tuple[Gap, ...]:
     """A gap for each signal with impossible values, each unknown MIG profile, GPUs that are busy without a workload,
-    GPUs whose counters contradict each other, and each XID without a known remedy.
+    GPUs whose counters contradict each other (`silent`), and each XID without a known remedy. `strange`: what is busy
+    without a workload.
     """
-    telemetry, found = snapshot.telemetry, [*_unknown_profiles(snapshot), *_busy_without_workload(snapshot)]
-    found += _contradictions(snapshot) + _unclear_errors(snapshot)
+    telemetry, found = snapshot.telemetry, [*_unknown_profiles(snapshot), *_busy_without_workload(strange)]
+    found += _contradictions(snapshot, silent) + _unclear_errors(snapshot)
     names = np.concatenate([snapshot.gpus.uuid, snapshot.instances.id])
     for row, signal in enumerate(telemetry.signals):
         if signal not in HIGHEST:
@@ -114,9 +117,8 @@ def _unknown_profiles(snapshot: ClusterSnapshot) -> list[Gap]:
     ]
 
 
-def _busy_without_workload(snapshot: ClusterSnapshot) -> list[Gap]:
+def _busy_without_workload(found: Sequence[Stray]) -> list[Gap]:
     """One gap for all busy GPUs that no workload holds: who uses them is not known."""
-    found = strays(snapshot)
     if not found:
         return []
     more = f", and {len(found) - 1} others with it" if len(found) > 1 else ""
@@ -136,10 +138,10 @@ def _unclear_errors(snapshot: ClusterSnapshot) -> list[Gap]:
     return found
 
 
-def _contradictions(snapshot: ClusterSnapshot) -> list[Gap]:
+def _contradictions(snapshot: ClusterSnapshot, silent: Bools) -> list[Gap]:
     """One gap for each node with GPUs whose counters contradict each other: it names their exporter."""
     gpus, telemetry, found = snapshot.gpus, snapshot.telemetry, []
-    rows = np.flatnonzero(contradicted(snapshot)[: len(gpus.uuid)])
+    rows = np.flatnonzero(silent[: len(gpus.uuid)])
     for node in np.unique(gpus.node[rows]).tolist():
         mine = rows[gpus.node[rows] == node]
         code = int(telemetry.source[mine[0]]) if len(telemetry.source) else -1

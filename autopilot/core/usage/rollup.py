@@ -134,9 +134,9 @@ def rollups(snapshot: ClusterSnapshot, levels: Sequence[str] = LEVELS) -> dict[s
     return found
 
 
-def fleet_of(snapshot: ClusterSnapshot, window_s: float) -> Rollup:
+def fleet_of(snapshot: ClusterSnapshot, parts: Parts, window_s: float) -> Rollup:
     """The fleet of `rollups` over one window, without `NO_WORKLOAD` and without a count of workloads."""
-    parts, windows_s = parts_of(snapshot), snapshot.telemetry.windows_s
+    windows_s = snapshot.telemetry.windows_s
     at = windows_s.index(window_s) if window_s in windows_s else len(windows_s)
     measured, active = activity(snapshot.telemetry, parts, slice(at, at + 1))
     capacity, free, out_of_use = (each.sum(keepdims=True) for each in room_of(snapshot, parts))
@@ -281,13 +281,12 @@ def _beyond_assumed(snapshot: ClusterSnapshot, held: Parts, unheld: Parts, busy:
     return np.asarray(busy[place >= hidden[node]])
 
 
-def strays(snapshot: ClusterSnapshot) -> tuple[Stray, ...]:
-    """Busy GPUs and instances that no workload holds, by row.
+def strays(snapshot: ClusterSnapshot, held: Parts) -> tuple[Stray, ...]:
+    """Busy GPUs and instances that no workload holds, by row. `held`: the parts that workloads hold.
 
     Something uses such a GPU without an allocation, so it must not be treated as free without looking.
     """
-    telemetry, held = snapshot.telemetry, parts_of(snapshot)
-    parts = unheld_parts(snapshot, held)
+    telemetry, parts = snapshot.telemetry, unheld_parts(snapshot, held)
     busy = _beyond_assumed(snapshot, held, parts, np.flatnonzero(busy_mask(telemetry, parts)))
     if not len(busy):
         return ()

@@ -22,7 +22,7 @@ def seen(memory: ControllerMemory, now_s: float, *, confirm: str = "", **more: A
     commands = (Command(CommandKind.CONFIRM, "ann", now_s, confirm, sequence=int(now_s) + 1),) if confirm else ()
     views = (replace(INVENTORY, listed_s=now_s), work)
     known = obey(memory, commands, now_s, AUTO).memory
-    return look(known, world("1x8", (), now_s, views=views), AUTO)
+    return look(known, world("1x8", (), now_s).snapshot, views, now_s, AUTO)
 
 
 def after(sight: Sight) -> ControllerMemory:

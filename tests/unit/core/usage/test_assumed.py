@@ -13,12 +13,12 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.tracking.hangs import doing_nothing
-from autopilot.core.usage.rollup import ratios, rollups, strays
+from autopilot.core.usage.rollup import ratios, rollups
 from autopilot.core.usage.table import extremes, usage_of
 from tests.kits import hang_world, idle_world
 from tests.kits.core_world import decide, evicted, holds, observe, snapshot
 from tests.kits.ticking_world import EAGER
-from tests.kits.usage_world import measured
+from tests.kits.usage_world import facts_of, measured
 
 ACTIVITY = {"sm_active_ratio": [0.8, 0.8, 0.0, 0.4], "power_w": [600.0, 600.0, 70.0, 400.0]}
 
@@ -61,13 +61,17 @@ def test_the_fleet_is_measured_and_tenants_are_not() -> None:
 def test_as_many_busy_gpus_as_it_may_hold_are_no_strays(names: Sequence[str], found: list[str]) -> None:
     """A GPU that is busy beside it may be the one that it holds."""
     busy = measured(snapshot("1x4", [holds("a", 1, [0]), holds("b", 1, [2])]), {"sm_active_ratio": [0, 0, 0, 0.9]})
-    assert [each.entity_id for each in strays(assumed(busy, *names))] == [busy.gpus.uuid[int(k)] for k in found]
+    assert [each.entity_id for each in facts_of(assumed(busy, *names)).strays] == [
+        busy.gpus.uuid[int(k)] for k in found
+    ]
 
 
 def test_more_busy_gpus_than_it_may_hold_are_strays() -> None:
     """One of three is explained by a gang of one, on its own node only."""
     busy = measured(snapshot("2x4", [holds("a", 1, [0])]), {"sm_active_ratio": [0, 0.9, 0.9, 0.9, 0.9, 0, 0, 0]})
-    assert [each.entity_id for each in strays(assumed(busy, "a"))] == [str(busy.gpus.uuid[k]) for k in (2, 3, 4)]
+    assert [each.entity_id for each in facts_of(assumed(busy, "a")).strays] == [
+        str(busy.gpus.uuid[k]) for k in (2, 3, 4)
+    ]
 
 
 def test_it_is_not_judged_idle() -> None:

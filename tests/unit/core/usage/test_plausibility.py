@@ -11,9 +11,9 @@ import pytest
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.codes import Code
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.usage.plausibility import DOUBTS, doubts, gaps_of
+from autopilot.core.usage.plausibility import DOUBTS
 from tests.kits.core_world import holds, snapshot
-from tests.kits.usage_world import measured
+from tests.kits.usage_world import facts_of, measured
 
 NAN = float("nan")
 OK = Code.OK
@@ -40,7 +40,7 @@ def healthy(shape: str = "2x4") -> ClusterSnapshot:
 
 def codes(snap: ClusterSnapshot) -> list[Code]:
     """The doubt about each GPU, then each instance."""
-    return [DOUBTS[index] for index in doubts(snap, 180.0).tolist()]
+    return [DOUBTS[index] for index in facts_of(snap).doubts.tolist()]
 
 
 def changed(snap: ClusterSnapshot, signal: str, gpu: int, value: float, highest: float | None = None) -> None:
@@ -53,7 +53,7 @@ def changed(snap: ClusterSnapshot, signal: str, gpu: int, value: float, highest:
 def test_healthy_telemetry_is_in_no_doubt() -> None:
     """Working GPUs vary, and idle ones read exactly 0 with a power that moves."""
     assert codes(healthy()) == [OK] * 8
-    assert gaps_of(healthy()) == ()
+    assert facts_of(healthy()).gaps == ()
     assert codes(snapshot("1x2", [holds("a", 1)])) == [OK, OK]
 
 
@@ -203,20 +203,23 @@ def test_impossible_values_and_unknown_profiles_are_gaps() -> None:
     snap = healthy()
     negative(snap)
     changed(snap, "power_w", 2, -7.0)
-    found = gaps_of(snap)
+    found = facts_of(snap).gaps
     assert [(gap.object_id, gap.signal) for gap in found] == [("GPU-1", "power_w")]
     assert found[0].reason == "-3 is not possible and 1 others: it is not used"
     cut = snapshot("1x1", cuts={0: [("1g.10gb", 0), ("3g.40gb", 4)]})
     odd = replace(cut, names=replace(cut.names, profiles=("1g.10gb", "2g.20gb", "half", "7g.80gb")))
-    assert [(gap.source, gap.object_id) for gap in gaps_of(odd)] == [("inventory", "GPU-0/7"), ("inventory", "GPU-0/8")]
+    assert [(gap.source, gap.object_id) for gap in facts_of(odd).gaps] == [
+        ("inventory", "GPU-0/7"),
+        ("inventory", "GPU-0/8"),
+    ]
 
 
 def test_busy_gpus_that_no_workload_holds_are_a_gap() -> None:
     """One gap for all of them, with the first and its node; GPUs that work holds, and quiet free ones, are none."""
     snap = measured(snapshot("2x2", [holds("a", 1)]), {"sm_active_ratio": [0.5, 0.7, 0.01, 0.9]})
-    (gap,) = gaps_of(snap)
+    (gap,) = facts_of(snap).gaps
     assert (gap.object_id, gap.signal) == ("GPU-1", "sm_active_ratio")
     assert gap.reason.startswith(
         "busy on node-0 although no workload holds it, and 1 others with it: find its processes"
     )
-    assert gaps_of(measured(snapshot("1x2", [holds("a", 1)]), {"sm_active_ratio": [0.5, 0.01]})) == ()
+    assert facts_of(measured(snapshot("1x2", [holds("a", 1)]), {"sm_active_ratio": [0.5, 0.01]})).gaps == ()

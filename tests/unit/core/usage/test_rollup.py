@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.usage.rollup import LEVELS, NO_WORKLOAD, ratios, rollups, strays
+from autopilot.core.usage.rollup import LEVELS, NO_WORKLOAD, ratios, rollups
 from tests.kits.core_world import Item, holds, queue_tree, snapshot
-from tests.kits.usage_world import measured
+from tests.kits.usage_world import facts_of, measured
 
 NAN = float("nan")
 ACTIVITY = st.one_of(st.floats(0.0, 1.0, width=32), st.sampled_from([NAN, -1.0, 50.0]))
@@ -110,7 +110,7 @@ def test_a_busy_gpu_that_no_workload_holds_is_reported() -> None:
         snapshot("2x2", [holds("a", 1)], cuts={3: [("1g.10gb", 0), ("3g.40gb", 4)]}),
         {"sm_active_ratio": [0.5, 0.7, 0.01, 0.4, NAN, 0.9]},
     )
-    found = strays(snap)
+    found = facts_of(snap).strays
     assert [(each.entity_id, each.node) for each in found] == [("GPU-1", "node-0"), ("GPU-3/8", "node-1")]
     assert [each.activity_ratio for each in found] == pytest.approx([0.7, 0.9])
     fleet = rollups(snap)["fleet"]
@@ -124,7 +124,7 @@ def test_what_ended_work_left_in_the_windows_is_no_stray() -> None:
     mean = snap.telemetry.mean.copy()
     mean[0, 0, 0] = 0.4  # the last minute
     ended = replace(snap, telemetry=replace(snap.telemetry, mean=mean))
-    assert [each.entity_id for each in strays(ended)] == ["GPU-1"]
+    assert [each.entity_id for each in facts_of(ended).strays] == ["GPU-1"]
 
 
 def test_every_level_is_there_without_work_and_telemetry() -> None:
@@ -132,4 +132,4 @@ def test_every_level_is_there_without_work_and_telemetry() -> None:
     found = rollups(snapshot("1x2"))
     assert tuple(found) == LEVELS
     assert np.isnan(ratios(found["fleet"], 300.0).hardware_ratio).all()
-    assert strays(snapshot("1x2")) == ()
+    assert facts_of(snapshot("1x2")).strays == ()

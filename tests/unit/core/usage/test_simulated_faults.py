@@ -13,7 +13,7 @@ from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.codes import Code
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.usage.plausibility import DOUBTS, doubts
+from autopilot.core.usage.plausibility import DOUBTS
 from autopilot.core.usage.rollup import ratios, rollups
 from autopilot.core.usage.table import extremes, usage_of
 from collectors.window import WindowBuffer
@@ -22,6 +22,7 @@ from simulator.signals.telemetry import TelemetryGenerator
 from simulator.signals.telemetry_entities import GpuState, TelemetryFaults, entities_of, idle_state
 from tests.kits.core_world import holds, snapshot
 from tests.kits.telemetry_world import inventory
+from tests.kits.usage_world import facts_of
 
 GPUS = 64
 
@@ -59,7 +60,7 @@ def simulated(faults: TelemetryFaults, state: GpuState | None = None) -> Cluster
 
 def codes(snap: ClusterSnapshot) -> set[Code]:
     """Every reason that is given for some GPU."""
-    return {DOUBTS[index] for index in doubts(snap, 180.0).tolist()}
+    return {DOUBTS[index] for index in facts_of(snap).doubts.tolist()}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_no_behaviour_is_taken_for_a_fault(faults: TelemetryFaults) -> None:
 def test_an_exporter_that_repeats_itself_is_stuck() -> None:
     """An hour of the same numbers: every GPU that works, or that holds a program, is in doubt."""
     snap = simulated(TelemetryFaults(stuck_ratio=1.0, stuck_s=7200.0))
-    found = [DOUBTS[index] for index in doubts(snap, 180.0).tolist()]
+    found = [DOUBTS[index] for index in facts_of(snap).doubts.tolist()]
     assert found == [Code.TELEMETRY_STUCK] * GPUS
 
 
@@ -97,7 +98,7 @@ def test_a_rogue_on_a_free_gpu_puts_only_empty_holders_in_doubt() -> None:
     state.since_s[:], state.level[:] = 0.0, 0.4
     state.archetype[:4] = [Archetype.ROGUE, Archetype.IDLE, Archetype.HOARDER, Archetype.COMPUTE_TRAINING]
     state.job_code[1:4] = [1, 2, 3]
-    found = doubts(simulated(TelemetryFaults(), state), 180.0)[:4].tolist()
+    found = facts_of(simulated(TelemetryFaults(), state)).doubts[:4].tolist()
     assert [DOUBTS[index] for index in found] == [Code.TELEMETRY_SWAPPED, Code.TELEMETRY_SWAPPED, Code.OK, Code.OK]
 
 
