@@ -51,9 +51,8 @@ def build_context(
     kept: Kept | None = None,
 ) -> Context:
     """The working set of one tick. `busy_rows` have an effect under way and are not planned."""
-    snapshot = observation.snapshot
-    work = snapshot.workloads
-    review_now_s = review_start(observation.now_s, policy)
+    snapshot, work = observation.snapshot, observation.snapshot.workloads
+    review_now_s, noted_since_s = review_start(observation.now_s, policy), _noted_since_s(memory)
     pending = np.flatnonzero(work.state == State.PENDING).astype(np.int32)
     if busy_rows:
         pending = pending[~np.isin(pending, np.fromiter(busy_rows, np.int32))]
@@ -68,7 +67,6 @@ def build_context(
     classes = shape_classes(snapshot, ordered, members, spot_saves=whatif.spot_saves)
     saves = saves_ratio(snapshot, memory, policy, observation.now_s)
     lost_gpu_s = stop_losses(snapshot, review_now_s, saves).price_gpu_s
-    noted_since_s = {noted.condition: noted.since_s for noted in memory.conditions}
     weights = corrected_weights(memory, snapshot.queues, policy)
     quota = build_quota(snapshot, policy, whatif, lost_gpu_s, weights, noted_since_s, observation.now_s, busy_rows)
     ctx = Context(
@@ -115,6 +113,10 @@ def build_context(
     _note_lent(ctx)
     _book_open_effects(ctx, busy_rows)
     return ctx
+
+
+def _noted_since_s(memory: ControllerMemory) -> dict[Condition, float]:
+    return {noted.condition: noted.since_s for noted in memory.conditions}
 
 
 def _in_order(
