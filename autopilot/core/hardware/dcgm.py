@@ -26,7 +26,7 @@ RATIO_SLACK = 0.01
 
 
 class Reach(StrEnum):
-    """What an instance of a GPU in MIG mode knows of a signal."""
+    """The part of a signal known to an instance of a GPU in MIG mode."""
 
     OWN = "own"
     GPU = "gpu"  # the value of the whole GPU; the instance has a share of it
@@ -66,13 +66,13 @@ EXTRAS = ("xid_code", "row_remap_failure", "row_remap_pending", "energy_mj")
 """Health and metering facts beside the signals: the latest value counts, not a mean."""
 
 ALIKE = ("dcgm", "nvidia", "nvml", "gpu")
-"""Parts of names of metrics that look like those of GPUs, for messages where no field is known."""
+"""Parts of the names of metrics of GPUs, for messages about a source without a known field."""
 WINDOWS_S = (60.0, 300.0, 1800.0)
 """Sliding windows of every telemetry array, in seconds."""
 
 
 class Level(StrEnum):
-    """What a field measures on a GPU in MIG mode. Board-level values repeat on every instance."""
+    """The object of a field on a GPU in MIG mode. Board-level values repeat on every instance."""
 
     BOARD = "board"
     GPU_INSTANCE = "gpu-instance"
@@ -98,7 +98,7 @@ class Quality(IntEnum):
 BLANK_INT32 = 2147483632.0
 BLANK_INT64 = 9223372036854775792.0  # reads 9.223372036854776e18 as a float
 BLANK_FP64 = 140737488355328.0  # 2**47
-"""Lowest value that means "no value"; the next three say not found, not supported, not permitted."""
+"""Lowest code for "no value"; the next three say not found, not supported, not permitted."""
 
 _COUNTER_MAX = BLANK_INT64
 _BYTES_S_MAX = 1e14  # NVLink 5 moves under 2e12 B/s
@@ -108,9 +108,9 @@ _BYTES_S_MAX = 1e14  # NVLink 5 moves under 2e12 B/s
 class Field:
     """One DCGM field.
 
-    `names` are the name that exporters print today, the name since DCGM 4.6, and that of exporter 1.x. `blank` is the
-    lowest number that means "no value", `highest` the largest plausible number. `scale` converts the number on the wire
-    to the unit of `signal`; `signal` is "" where the field feeds none.
+    `names`: today's name in exporters, the name since DCGM 4.6, and the one of exporter 1.x. `blank` is the lowest code
+    for "no value", `highest` the largest plausible number. `scale` converts the number on the wire to the unit of
+    `signal`; `signal` is "" for a field without one.
     """
 
     id: int
@@ -178,15 +178,15 @@ _TABLE = (
 )  # fmt: skip
 
 FIELDS: dict[int, Field] = {field.id: field for field in _TABLE}
-"""Every field that the product reads or writes, by DCGM field id."""
+"""Every field of the product, by DCGM field id."""
 
 BY_NAME: dict[str, Field] = {name: field for field in _TABLE for name in field.names}
 """The same fields by each of their names."""
 
 XID_COUNTS = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL")
 """Counters of dcgm-exporter with one series for each code (label `xid`): those of the last 5 min by default, and from
-4.8.3 on those since its start. Both are off by default. A count above 0 tells a code that field 230 no longer shows; 0
-says nothing of the codes before.
+4.8.3 on those since its start. Both are off by default. A count above 0 tells a code hidden in field 230 by a later
+one; 0 says nothing of the codes before.
 """
 
 ACTIVITY: tuple[tuple[int, Quality], ...] = (
@@ -194,7 +194,7 @@ ACTIVITY: tuple[tuple[int, Quality], ...] = (
     (1001, Quality.GR_ENGINE),
     (203, Quality.GPU_UTIL),
 )
-"""Fields that can stand for SM activity, best first."""
+"""Fields in place of SM activity, best first."""
 
 MOST_SMS = 200.0
 """More SMs than any GPU has. A kernel that runs keeps at least one SM active, so SM activity is at least GPU_UTIL over
@@ -202,10 +202,10 @@ this number.
 """
 
 KERNELS_RATIO = 0.5
-"""GPU_UTIL from which kernels certainly run: it is coarse, and one sample of it may lie in another second."""
+"""Least GPU_UTIL of certain kernels: it is coarse, and one sample of it may lie in another second."""
 
 SUMS: dict[str, tuple[int, ...]] = {"nvlink_bytes_s": (1011, 1012), "pcie_bytes_s": (1009, 1010)}
-"""Signals that are the sum of two fields; unknown if either is."""
+"""Signals made as the sum of two fields; unknown if either is."""
 
 OPTIONAL = frozenset(each.name for each in TELEMETRY if each.optional)
 """Signals that a site may lack without a gap."""
@@ -224,24 +224,24 @@ def joined(signal: str, parts: Sequence[F64]) -> F64:
 
 
 def is_blank(field: Field, value: F64) -> Bools:
-    """True where `value` is a DCGM code for "no value". Any shape.
+    """True for a DCGM code of "no value". Any shape.
 
-    The test is `>=`, not equality: the codes after the base state the reason. A gauge also
-    counts as blank at the fp64 base, which some exporter versions print for integer fields.
+    The test is `>=`, not equality: the codes after the base state the reason. A gauge also counts as blank at the fp64
+    base, because some exporter versions print it for integer fields.
     """
     base = field.blank if field.kind is Kind.COUNTER else min(field.blank, BLANK_FP64)
     return np.asarray(np.asarray(value, float) >= base)
 
 
 def in_range(field: Field, value: F64) -> Bools:
-    """True where `value` (on the wire) is plausible: finite, not negative, not above the field's highest."""
+    """True for a plausible `value` (on the wire): finite, at least 0 and at most the field's highest."""
     given = np.asarray(value, float)
     with np.errstate(invalid="ignore"):
         return np.asarray((given >= 0.0) & (given <= field.highest) & ~is_blank(field, given))
 
 
 class Fault(IntEnum):
-    """Why a number on the wire is not a value."""
+    """The defect of a number on the wire."""
 
     OK = 0
     BLANK = 1

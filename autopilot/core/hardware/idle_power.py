@@ -1,8 +1,8 @@
-"""Power of a GPU that holds memory and does no work, by GPU model.
+"""Power of a GPU with memory in use and no work, by GPU model.
 
 Measured: A100-80GB 96.5 W (fleet-wide plateau of loaded GPUs, AcmeTrace), H100-SXM 120 W (run b1 of
 h100_telemetry_runs; 126 W on one in tests/data/nvml) and H200 119 W (tests/data/nvml). The others are their board limit
-times the ratio of their generation, which is an assumption.
+times the ratio of their generation: an assumption.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ LOADED_IDLE_W = {
     "B200": 171.0,
     "B300": 205.0,
 }
-"""Watts by the longest key that is part of the name of a GPU model."""
+"""Watts by the longest key inside the name of a GPU model."""
 
 WORKS_POWER = 1.6
-"""Power over that of a loaded GPU without work from which a GPU computes something. Loaded ones without work differ by
-up to a half between boards of one model; dense work draws four to six times as much.
+"""Least power of a GPU at work, over that of a loaded one at rest. Loaded ones at rest differ by up to a half between
+boards of one model; dense work draws four to six times as much.
 """
 
 
 @lru_cache(maxsize=512)
 def loaded_idle_w(gpu_model: str) -> float:
-    """Watts of a loaded GPU without work; NaN for a model that the table lacks."""
+    """Watts of a loaded GPU at rest; NaN for a model outside the table."""
     keys = [key for key in LOADED_IDLE_W if key in gpu_model.upper()]
     return LOADED_IDLE_W[max(keys, key=len)] if keys else float("nan")

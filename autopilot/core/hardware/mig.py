@@ -1,11 +1,11 @@
-"""MIG legality of one GPU: legal placements, what still fits, and the change from one geometry to another.
+"""MIG legality of one GPU: legal placements, the remaining capacity, and the change from one geometry to another.
 
 The facts (profiles, starts) are in `mig_facts`, their names in `mig_profiles`; the rules are NVIDIA's:
 
 - a placement occupies the memory slices `start .. start + memory_slices - 1`. Two placements may not overlap, and
-  `start` is one of the profile's starts. Memory slices that fit imply that the compute slices fit.
-- a profile appears at most `max_instances` times. A GPU has at most one media extension (`+me`, `+me.all`),
-  whatever its size.
+  `start` is one of the profile's starts. If the memory slices fit, the compute slices fit too.
+- a profile appears at most `max_instances` times. A GPU has at most one media extension (`+me`, `+me.all`) of any
+  size.
 - a GPU instance in use is never moved or resized; only free instances may be destroyed.
 
 Every function takes the GPU model as a name (`gpu_model` lists the spellings) or as facts, which may come from a live
@@ -89,7 +89,7 @@ class MaskedPlacement(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Facts of a model in the form that the searches use; compared by identity, so that it keys caches."""
+    """Facts of a model in the form of the searches; compared by identity, so it keys caches."""
 
     model: GpuModel
     profiles: dict[str, Profile]
@@ -140,7 +140,7 @@ def _facts_table(model: GpuModel) -> _Table:
 
 
 def _packing(model: GpuModel, masks: Iterable[MaskedPlacement]) -> npt.NDArray[np.int8]:
-    """Per occupied mask and profile: the most instances that fit into the free slices.
+    """Per occupied mask and profile: the most instances for the free slices.
 
     The first free start is optimal, because all instances of a profile have the same length.
     """
@@ -161,7 +161,7 @@ def _size(profile: Profile) -> tuple[int, int, str]:
 
 
 def placement_masks(model: str | GpuModel) -> tuple[MaskedPlacement, ...]:
-    """Every possible placement, by profile and start; one is free where `occupied_mask & mask == 0`.
+    """Every possible placement, by profile and start; one is free if `occupied_mask & mask == 0`.
 
     The limits on counts (media extensions) are not in the masks.
     """
@@ -169,16 +169,16 @@ def placement_masks(model: str | GpuModel) -> tuple[MaskedPlacement, ...]:
 
 
 def capacity_table(model: str | GpuModel) -> npt.NDArray[np.int8]:
-    """[occupied mask, profile index] -> how many more instances of that profile alone fit (read-only).
+    """[occupied mask, profile index] -> number of further instances of that profile alone (read-only).
 
-    `capacity_table(m)[masks]` answers for a whole column of GPUs. The table ignores media extensions that are already
-    present; `free_capacity` counts them.
+    `capacity_table(m)[masks]` answers for a whole column of GPUs. The table ignores present media extensions;
+    `free_capacity` counts them.
     """
     return _table(model).packing
 
 
 def mask_of(model: str | GpuModel, placements: Iterable[Placement | tuple[str, int]]) -> int:
-    """The memory slices that legal `placements` occupy, as bits. Raises `InputError` if illegal."""
+    """The memory slices under legal `placements`, as bits. Raises `InputError` if illegal."""
     table = _table(model)
     return _mask(table, _legal(table, placements))
 
@@ -191,7 +191,7 @@ def _mask(table: _Table, placements: Iterable[Placement]) -> int:
 
 
 def is_legal(model: str | GpuModel, placements: Iterable[Placement | tuple[str, int]]) -> bool:
-    """Whether these instances may exist together on one GPU. The empty set is legal."""
+    """True if these instances may exist together on one GPU. The empty set is legal."""
     return why_illegal(model, placements) is None
 
 
@@ -218,7 +218,7 @@ def why_illegal(model: str | GpuModel, placements: Iterable[Placement | tuple[st
 
 
 def _over_count(table: _Table, counts: Counter[str]) -> str | None:
-    """Why these numbers of instances are illegal in every placement."""
+    """The reason against these numbers of instances in every placement."""
     for name, count in counts.items():
         if count > table.profiles[name].max_instances:
             most = table.profiles[name].max_instances
@@ -252,12 +252,11 @@ def fits(
 
     1. It destroys the fewest of the `existing` free instances, and then uses the most of them. Pass none if free slices
        may be cut in any way.
-    2. It leaves the most valuable remainder: the number of each plain profile that still fits, compared from the
-       largest profile down (keep a 4g before a 3g before a 2g).
+    2. It leaves the most valuable remainder: the number of each plain profile beside it, compared from the largest
+       profile down (keep a 4g before a 3g before a 2g).
     3. It starts latest, larger profiles first, as the driver does.
 
-    A profile that the model lacks does not fit. Raises `InputError` if `occupied`, alone or with `existing`, is
-    illegal.
+    An unknown profile does not fit. Raises `InputError` if `occupied`, alone or with `existing`, is illegal.
     """
     table = _table(model)
     held = _legal(table, occupied)
@@ -310,7 +309,7 @@ def _layouts(table: _Table, occupied: int, wanted: tuple[str, ...], after: int) 
 
 
 def free_capacity(model: str | GpuModel, occupied: Iterable[Placement | tuple[str, int]]) -> dict[str, int]:
-    """{profile: how many more of it alone fit}, every profile of the model. Raises `InputError`."""
+    """{profile: number of further instances of it alone}, every profile of the model. Raises `InputError`."""
     table = _table(model)
     held = _legal(table, occupied)
     row = table.packing[_mask(table, held)]
@@ -335,7 +334,7 @@ def all_sets(
 def maximal_sets(
     model: str | GpuModel, core_only: bool = True, profiles: Sequence[str] | None = None
 ) -> tuple[frozenset[Placement], ...]:
-    """Those of `all_sets` to which no further placement of the same profiles can be added."""
+    """The members of `all_sets` without room for a further placement of the same profiles."""
     table = _table(model)
     return _maximal(table, _names(table, core_only, profiles))
 
@@ -375,10 +374,10 @@ def _maximal(table: _Table, names: tuple[str, ...]) -> tuple[frozenset[Placement
 class Transition:
     """The change of one GPU to another geometry: first `destroy`, then `create`; `keep` is not touched.
 
-    The GPU is legal after each step in that order. `drain` are the destroyed instances that are in use; their work must
-    end first. Scope: `none` (nothing changes), `instance` (free instances only), `gpu` (instances in use are destroyed,
-    or MIG mode is switched; no client may run on the GPU). `resets_gpu`: an Ampere GPU resets when MIG mode is
-    switched. The caller determines the cost, which depends on the actuator.
+    The GPU is legal after each step in that order. `drain` are the destroyed instances in use; their work must end
+    first. Scope: `none` (nothing changes), `instance` (free instances only), `gpu` (instances in use are destroyed, or
+    MIG mode is switched; no client may run on the GPU). `resets_gpu`: an Ampere GPU resets at a switch of MIG mode. The
+    caller determines the cost, by its actuator.
     """
 
     destroy: tuple[Placement, ...]
@@ -399,7 +398,7 @@ def transition(
     """The least change from `current` to `wanted`; None for either means MIG mode off.
 
     Instances with the same profile and start in both are kept. Raises `InputError` if either is illegal, or if
-    `in_use` names an instance that is not in `current`.
+    `in_use` names an instance outside `current`.
     """
     table = _table(model)
     now, then = set(_legal(table, current or ())), set(_legal(table, wanted or ()))

@@ -76,11 +76,11 @@ _BY_PCI_ID = {device_id[2:6].lower(): model for model in MODELS for device_id in
 
 @lru_cache(maxsize=4096)
 def find_gpu_model(name: str) -> GpuModel | None:
-    """The facts of a GPU model, or None when it is unknown or cannot do MIG (V100, T4, L40S, ...).
+    """The facts of a GPU model. None for an unknown one and for one without MIG (V100, T4, L40S, ...).
 
     `name` is our name (`H100-80GB`), a product label (`NVIDIA-H100-80GB-HBM3`, with or without
     `-MIG-1g.10gb` and `-SHARED`), an exporter's modelName (`NVIDIA H100 80GB HBM3`) or a PCI device id
-    (`0x233010DE`, `10de:2330`, `0x2330`). A product that is cut like another one (an A800 like an A100) has its facts.
+    (`0x233010DE`, `10de:2330`, `0x2330`). A product cut like another one (an A800 like an A100) has its facts.
     """
     if model := _BY_LABEL.get(product_key(name)):
         return model
@@ -106,7 +106,7 @@ def gpu_model(name: str | GpuModel) -> GpuModel:
 
 
 def find_profile(model: str | GpuModel, text: str) -> Profile | None:
-    """The profile that `text` (any spelling of `find_profile_name`) names on this model, or None.
+    """The profile of this model with the name `text` (any spelling of `find_profile_name`), or None.
 
     A compute instance (`1c.3g.40gb`) gives its GPU instance. Drivers differ by a GB or two in the memory of the whole
     GPU: 7g.79gb and 7g.80gb are the same profile. That profile matches within 2 %.
@@ -149,7 +149,7 @@ def compute_share(model: str | GpuModel, profile: str) -> Fraction:
 
 
 def memory_mib(model: str | GpuModel, profile: str) -> int:
-    """Memory of an instance: the usable memory that the driver lists, if known (`usable_mib`).
+    """Memory of an instance: the usable memory by the driver, if known (`usable_mib`).
 
     Otherwise an upper bound: the GB in the profile name, at most the share of its memory slices in the GPU's GB.
     Raises `InputError` for an unknown profile or model.

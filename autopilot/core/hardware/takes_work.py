@@ -9,7 +9,7 @@ from autopilot.core.model.snapshot import Bools, GpuTable, NodeTable, Recut
 
 
 def takes_work(nodes: NodeTable, gpus: GpuTable) -> tuple[Bools, Bools]:
-    """Ready nodes that are not cordoned, condemned or called back; and healthy GPUs without a barring error or a change
+    """Ready nodes, neither cordoned nor condemned nor called back; and healthy GPUs without a barring error or a change
     of geometry. A GPU takes work only if its node does too. Shapes [nodes], [gpus].
     """
     bad_node, bad_gpu = out_of_use(nodes, gpus)

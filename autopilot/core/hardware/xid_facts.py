@@ -36,7 +36,7 @@ CONDEMNED = Remedy.RESET_GPU
 
 UNKNOWN_XID = -1
 OFF_THE_BUS = 79
-"""The XID of a GPU that the machine has lost: nothing can be measured there."""
+"""The XID of a GPU lost to its machine, beyond any measurement."""
 REMAP_UNKNOWN, REMAP_NONE, REMAP_PENDING, REMAP_FAILED = -1, 0, 1, 2
 """Row remapping of a GPU's memory, from the DCGM fields 395 (failed) and 396 (pending)."""
 
@@ -97,7 +97,7 @@ def error_of(gpus: GpuTable, gpu: int) -> str:
 
 @kept_while_same
 def out_of_use(nodes: NodeTable, gpus: GpuTable) -> tuple[Bools, Bools]:
-    """Nodes and GPUs that take no new work because of errors. Shapes [nodes], [gpus]."""
+    """Nodes and GPUs closed to new work by errors. Shapes [nodes], [gpus]."""
     bad_node = np.zeros(len(nodes.id), np.bool_)
     bad_node[gpus.node[node_restarts(gpus)]] = True
     return bad_node, gpu_remedies(gpus) > Remedy.NONE
