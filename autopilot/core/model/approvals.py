@@ -1,8 +1,8 @@
-"""What an approval covers, and what a rejection forbids.
+"""The cover of an approval, and the reach of a rejection.
 
 A person approves a wish, not one plan for it: this action for this object, at most so much lost work, from victims of
-the classes and queues that were shown, and no more GPUs. Inside that cover the controller may plan anew until the
-approval expires. `exactly` covers the very plan instead.
+the shown classes and queues, and no more GPUs. Inside that cover the controller may plan anew until the approval
+expires. `exactly` covers the very plan instead.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from autopilot.core.model.policy_bounds import ApprovalRules
 from autopilot.core.model.records import Proposal, RejectionScope
 
 Outside = tuple[Code, float, str, float]
-"""Why a plan is outside of a cover: code, value, unit and the most that is covered."""
+"""The reason for a plan outside a cover: code, value, unit and the limit of the cover."""
 
 
 def seen_of(proposal: Proposal) -> Seen:
-    """What a person sees of a proposal, as far as an approval depends on it."""
+    """The view of a proposal for a person, as far as an approval depends on it."""
     victims, subject = proposal.victims, proposal.subject
     taken, passed = _sides(proposal)
     return Seen(
@@ -45,14 +45,14 @@ def seen_of(proposal: Proposal) -> Seen:
 
 
 def _sides(proposal: Proposal) -> tuple[list[SideEffect], list[SideEffect]]:
-    """Side effects that take GPUs from work that waits, and those on work that is passed."""
+    """Side effects with a loss of GPUs for waiting work, and those on passed work."""
     found = proposal.change.side_effects
     return [each for each in found if each.what != Taken.TURN], [each for each in found if each.what == Taken.TURN]
 
 
 def group_of(proposal: Proposal) -> str:
-    """Equal for recommendations that a person decides about at once: one action for one reason, of one owner, that
-    takes nothing from others. Those that take something from others stand alone.
+    """Equal for recommendations under one decision of a person: one action for one reason, of one owner, without a
+    loss for others. A recommendation with a loss for others stands alone.
     """
     others = {each.uid for each in proposal.victims} - {proposal.subject.uid}
     others |= {each.uid for each in _sides(proposal)[0]}
@@ -71,14 +71,14 @@ def cover_digest(recommendation: str, seen: Seen, *, exactly: bool = False) -> s
 
 
 def most_cost_gpu_s(seen: Seen, rules: ApprovalRules) -> float:
-    """The most lost work that an approval of this covers."""
+    """The most lost work (GPU-s) under an approval of this."""
     return max(seen.cost_gpu_s * rules.cost_ratio, seen.cost_gpu_s + rules.cost_slack_gpu_s)
 
 
 def approval_of(approvals: Mapping[str, Approval], proposal: Proposal) -> Approval | None:
-    """The approval that may cover a proposal. One of a start with victims also covers the start without them.
+    """The approval for a proposal, if any. One of a start with victims also covers the start without them.
 
-    An effect that is sent again belongs to the approval under which its plan was carried out.
+    A repeated effect belongs to the approval of its plan.
     """
     plan = seen_of(proposal)
     own = approvals.get(proposal.recommendation)
@@ -96,7 +96,7 @@ def _same(one: Seen, other: Seen) -> bool:
 
 
 def outside(approval: Approval, proposal: Proposal, now_s: float, rules: ApprovalRules) -> Outside | None:
-    """Why an approval does not cover a proposal; None where it does."""
+    """The reason for a proposal outside an approval; None inside."""
     seen, plan = approval.seen, seen_of(proposal)
     if now_s >= approval.given_s + rules.valid_s:  # the same sum as in `command_timers_s`
         return Code.APPROVAL_EXPIRED, now_s - approval.given_s, "s since it was approved", rules.valid_s
@@ -125,7 +125,7 @@ def outside(approval: Approval, proposal: Proposal, now_s: float, rules: Approva
 
 
 def passes_others(approval: Approval, proposal: Proposal) -> Outside | None:
-    """Why an approval does not cover that a start takes the room of others that wait for one; None where it does."""
+    """The reason for a start that takes the room of waiting others outside its approval; None inside."""
     gpus = sum(each.gpus for each in _sides(proposal)[1] if each.queue not in approval.seen.passes)
     return (Code.APPROVAL_SIDE_EFFECTS, gpus, "GPUs of waiting work", 0.0) if gpus else None
 
@@ -136,7 +136,7 @@ def rejection_key(scope: RejectionScope, action: str, about: str) -> str:
 
 
 def rejection_of(rejections: Mapping[str, Rejection], proposal: Proposal, now_s: float) -> tuple[str, Rejection] | None:
-    """The rejection that forbids a proposal, with its name."""
+    """The rejection against a proposal, with its name; None for none."""
     about = proposal.recommendation
     for scope, name in (
         (RejectionScope.PLAN, about),

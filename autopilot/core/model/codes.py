@@ -100,7 +100,7 @@ class Code(StrEnum):
 
 
 class About(StrEnum):
-    """The kind of object that a note is about."""
+    """The kind of object of a note."""
 
     CONTROLLER = "controller"
     WORKLOAD = "workload"
@@ -116,7 +116,7 @@ class About(StrEnum):
 
 
 class NoteCode(StrEnum):
-    """Notes that no action owns; autopilot/explain/notes.py has the words. Codes of actions: `Action.notes`."""
+    """Notes without an action; autopilot/explain/notes.py has the words. Codes of actions: `Action.notes`."""
 
     CLOCK_MOVED = "clock_moved"
     RESUME_REFUSED = "resume_refused"
@@ -156,7 +156,7 @@ class NoteCode(StrEnum):
 
 
 class RejectionScope(StrEnum):
-    """What a rejection is about."""
+    """The reach of a rejection."""
 
     PLAN = "plan"  # the plan that was shown
     WORKLOAD = "workload"  # the action for this object
@@ -164,7 +164,7 @@ class RejectionScope(StrEnum):
 
 
 class ConditionKind(StrEnum):
-    """What holds for a workload or a queue from tick to tick, and since when (`Condition` in core/model/memory.py)."""
+    """States of a workload or a queue over several ticks, with their start (`Condition` in core/model/memory.py)."""
 
     WORKED = "worked"  # it was seen at work
     QUIET = "quiet"  # its GPUs do nothing
@@ -193,10 +193,10 @@ UNCOVERED = frozenset(
         Code.APPROVAL_OTHER_PLAN,
     }
 )
-"""Refusals of a plan that an approval was given for and does not cover."""
+"""Refusals of a plan with an approval, outside its cover."""
 
 ASKING = UNCOVERED | {Code.NEEDS_APPROVAL}
-"""Refusals after which an approval is asked for."""
+"""Refusals followed by a request for approval."""
 
 ON_PAPER = (
     ASKING
@@ -207,7 +207,7 @@ ON_PAPER = (
         Code.ON_PAPER,
     }
 )
-"""Refusals after which a proposal still stands on paper, so that the rest of the plan fits to it."""
+"""Refusals of a proposal that stays on paper, so that the rest of the plan fits to it."""
 
 BUDGETS = frozenset(
     {Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE, Code.BUDGET_CONCURRENT, Code.BUDGET_CHECKPOINT}
@@ -215,15 +215,15 @@ BUDGETS = frozenset(
 """Refusals of budgets: the same victims are refused again in this tick."""
 
 CLUSTER_BUDGETS = frozenset({Code.BUDGET_CLUSTER, Code.BUDGET_CONCURRENT})
-"""Those that count victims alone: as many others are refused too in this tick."""
+"""Refusals by the number of victims alone: as many others are refused too in this tick."""
 
 PASSING = (
     ON_PAPER
     | BUDGETS
     | {Code.DWELL, Code.COOL_DOWN, Code.GIVEN_UP, Code.REFUSED, Code.MIN_RUNTIME, Code.RECUT_RATE, Code.RECUT_RETURN}
 )
-"""Refusals that pass with time alone."""
+"""Refusals with an end by time alone."""
 
 
 NOT_STARTED = "multikueue_start"
-"""Signal of the gap of work that another cluster has had for long without a start that its status shows."""
+"""Signal of the gap of work at another cluster for long, without a start in its status."""

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 LONGEST_NAME = 60
-"""Most characters of a word that is compared with known names; a longer one cannot be a misspelt name."""
+"""Most characters of a word in a comparison with known names; a longer one cannot be a misspelt name."""
 
 
 class AutopilotError(Exception):
-    """Base of all errors that this product raises on purpose."""
+    """Base of all errors raised on purpose by this product."""
 
 
 class InputError(AutopilotError):
@@ -30,7 +30,7 @@ class InputError(AutopilotError):
 
 
 class InvariantError(AutopilotError):
-    """A condition that the code guarantees does not hold."""
+    """A guarantee of the code is broken."""
 
 
 def shown(value: object) -> str:
@@ -40,7 +40,7 @@ def shown(value: object) -> str:
 
 
 def nearest(word: object, known: Iterable[str], least_ratio: float = 0.6) -> str:
-    """`did you mean X?` for the known name nearest to `word`, ignoring case; "" where none is near."""
+    """`did you mean X?` for the known name nearest to `word`, ignoring case; "" if none is near."""
     text = str(word)
     by_folded = {name.casefold(): name for name in known}
     short = len(text) <= LONGEST_NAME

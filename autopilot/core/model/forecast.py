@@ -21,12 +21,11 @@ TOKENS = "tokens_per_s"
 class RuntimeForecast:
     """Total run time of each workload, by quantile.
 
-    `total_s` is [workloads, levels] and non-decreasing along a row. Where the model abstains, `known` is False and the
-    row is NaN. `history` counts the ended jobs behind a row.
+    `total_s` is [workloads, levels] and non-decreasing along a row. For an abstention `known` is False and the row is
+    NaN. `history` counts the ended jobs behind a row.
 
     `hazard_index_per_s` [workloads] is the hazard index at the job's served age, in 1/s: the maximum over horizons h of
-    P(it ends within h) / E[time spent within h] (models/hazards.py). NaN where unknown; of length 0 where the model
-    has none.
+    P(it ends within h) / E[time spent within h] (models/hazards.py). NaN: unknown; of length 0 for a model without one.
     """
 
     model: str
@@ -42,13 +41,13 @@ class RuntimeForecast:
 class Forecast:
     """Upper quantiles of one kind of demand, one record a kind; `values` is [series, horizons, levels].
 
-    A value is the quantile of the highest rate in (made_s, made_s + horizon]. A row is NaN where the model abstains;
-    `reasons` then gives the reason ("" elsewhere). `series` are ids of services.
+    A value is the quantile of the highest rate in (made_s, made_s + horizon]. A row of NaN is an abstention, with its
+    reason in `reasons` ("" elsewhere). `series` are ids of services.
 
     Four columns describe the record of the model. `history` counts the observations behind each series. `coverage`
     [series, horizons, levels] is the share of the last week's outcomes at or below the value promised at the time
-    (NaN: no outcome yet). `outcomes` [series, horizons] counts these outcomes. `drifting` is True where the errors of
-    the model have left their usual range. A column of length 0 is unknown.
+    (NaN: no outcome yet). `outcomes` [series, horizons] counts these outcomes. `drifting` is True for errors of the
+    model outside their usual range. A column of length 0 is unknown.
     """
 
     model: str
@@ -84,11 +83,11 @@ class MixKind:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedMix:
-    """The demand mix: how many gangs of each kind will be submitted in (made_s, made_s + horizon].
+    """The demand mix: the number of gangs of each kind to be submitted in (made_s, made_s + horizon].
 
     `expected` [kinds, horizons] is the mean, `counts` [kinds, horizons, levels] the quantiles. `watched_h` is the
-    (decayed) time of data behind it. With a `reason` the model abstains: there are no rows, and nothing may be
-    concluded from that.
+    (decayed) time of data behind it. With a `reason` the model abstains: it has no rows, and their absence proves
+    nothing.
     """
 
     model: str
@@ -126,7 +125,7 @@ def abstaining_mix(mix: ExpectedMix, reason: str) -> ExpectedMix:
 
 
 def _defect(mix: ExpectedMix, now_s: float) -> str:
-    """Why `mix` cannot be used; "" if it can."""
+    """The defect of `mix`; "" for a sound one."""
     shape = (len(mix.kinds), len(mix.horizons_s))
     if mix.expected.shape != shape or mix.counts.shape != (*shape, len(mix.levels)):
         return "its rows, horizons and levels do not match its numbers"
@@ -159,7 +158,7 @@ def _is_gang(kind: MixKind) -> bool:
 
 
 def kind_words(kind: MixKind) -> str:
-    """A kind of gang in a few words, without the GPU models that it may use."""
+    """A kind of gang in a few words, without its GPU models."""
     members = kind.gpus // kind.gpus_per_member
     if kind.profile:
         words = kind.profile
@@ -172,7 +171,7 @@ def kind_words(kind: MixKind) -> str:
 
 
 def pool_words(kind: MixKind) -> str:
-    """The GPU models that a kind may use."""
+    """The GPU models of a kind."""
     return " or ".join(kind.gpu_models) or "any model"
 
 
@@ -187,13 +186,13 @@ def remaining_quantiles_s(
 
     `total_s` [jobs, levels] is read as a piecewise log-normal distribution: between two levels, the standard normal
     quantile z of a level is linear in the log of the time. Beyond the outer levels it continues with the slope between
-    the middle level and the outer one. With S(T) the probability that a job outlives T, the result is T minus
-    `served_s`, where S(T) = (1 - level) S(outlived). A job that outlived its forecast therefore has a heavy tail, as
-    log-normal run times have. Where the forecast has no spread, such a job is expected to run for another tenth of its
-    run time, at least one second. NaN rows (the model abstains) stay NaN.
+    the middle level and the outer one. S(T) is the probability of a run time above T. The result is T minus `served_s`
+    for S(T) = (1 - level) S(outlived). A job beyond its forecast therefore has a heavy tail, as log-normal run times
+    have. Under a forecast without spread, such a job is expected to run for another tenth of its run time, at least
+    one second. NaN rows (the model abstains) stay NaN.
 
-    `outlived_s` is the longest run time that each job is known to exceed. It is above `served_s` for a job that lost
-    progress: the job repeats that work, but it is still known to exceed the time.
+    `outlived_s` is the longest run time below that of each job for certain. It is above `served_s` for a job with lost
+    progress: the job repeats that work, and its run time still exceeds this one.
     """
     served = np.maximum(np.asarray(served_s, float), 0.0)
     outlived = served if outlived_s is None else np.maximum(served, outlived_s)
@@ -209,7 +208,7 @@ def remaining_quantiles_s(
 
 
 def _conditional(levels: tuple[float, ...], total_s: F64, served: F64, wanted: tuple[float, ...]) -> F64:
-    """Quantiles of the remaining time, given that each job outlived `served`. Shape [jobs, wanted]."""
+    """Quantiles of the remaining time of jobs beyond `served`. Shape [jobs, wanted]."""
     normal = ndtri(np.asarray(levels))
     log_total, log_served = np.log(np.maximum(total_s, 1.0)), np.log(np.maximum(served, 1e-9))
     middle = len(normal) // 2
@@ -224,7 +223,7 @@ def _conditional(levels: tuple[float, ...], total_s: F64, served: F64, wanted: t
 
 
 def _normal_at(normal: F64, log_total: F64, log_served: F64, low: F64, high: F64) -> F64:
-    """The standard normal quantile of the probability that a job ends by a time. Shape [jobs]."""
+    """The standard normal quantile of the probability of an end by a time. Shape [jobs]."""
     index = (log_served[:, None] >= log_total).sum(axis=1)
     rows, upper = np.arange(len(index)), np.clip(index, 1, len(normal) - 1)
     before, after = log_total[rows, upper - 1], log_total[rows, upper]

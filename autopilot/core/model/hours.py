@@ -30,13 +30,13 @@ class Hours:
     offset_s: float
 
     def on(self, day: int) -> bool:
-        """True for a day, in days since 1970, that has these hours."""
+        """True for a day (in days since 1970) with these hours."""
         return (day + _FIRST) % 7 in self.days
 
 
 @lru_cache(maxsize=64)
 def parse_hours(text: str, field: str) -> Hours | None:
-    """Hours from their text; None where it is empty. Raises `InputError` naming the field."""
+    """Hours from their text; None for an empty one. Raises `InputError` naming the field."""
     if not text:
         return None
     found = _FORM.fullmatch(text)
@@ -61,7 +61,7 @@ def within_hours(hours: Hours | None, at_s: float) -> bool:
 
 
 def next_edge_s(hours: Hours | None, at_s: float) -> float:
-    """When these hours next begin or end after a time; inf without hours."""
+    """The next begin or end of these hours after a time; inf without hours."""
     if hours is None:
         return inf
     first = floor((at_s + hours.offset_s) / DAY_S)
@@ -75,7 +75,7 @@ def next_edge_s(hours: Hours | None, at_s: float) -> float:
 
 
 def passed_at(hours: Hours | None, since_s: float, length_s: float) -> float:
-    """When `length_s` has passed inside of these hours since `since_s`; without hours, all time counts."""
+    """The time at the end of `length_s` inside of these hours since `since_s`; without hours, all time counts."""
     if hours is None:
         return since_s + length_s
     left_s, local_s = length_s, since_s + hours.offset_s

@@ -1,7 +1,7 @@
 """Identity of objects (uid) and of their requests (digest): neither names nor row numbers are stable.
 
 A digest is compared across ticks, processes and versions. It therefore covers names and amounts, and never a code, a
-bit or an order of the tables: a source numbers them as it meets them, and numbers them anew when it starts.
+bit or an order of the tables: a source numbers them in the order of its encounters, anew at each start.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import numpy as np
 from autopilot.core.model.snapshot import ClusterSnapshot, Names, ServiceTable, WorkloadTable
 
 OF_NODES = "nodes: "
-"""Begins a label that a source requires of nodes because of the nodes that there are (their taints, and the ways in
-which they offer GPUs). It comes and goes with other nodes, so it is no part of what work asks for. No `key=value`
-begins like this.
+"""Prefix of a label required of nodes by a source because of the present nodes (their taints, and their ways to offer
+GPUs). It comes and goes with other nodes, so the request of work excludes it. No `key=value` begins like this.
 """
 
 _AMOUNTS = (
@@ -40,15 +39,15 @@ def rows_by_uid(table: WorkloadTable | ServiceTable) -> dict[str, int]:
 
 
 def present_uids(snapshot: ClusterSnapshot) -> frozenset[str]:
-    """What a subject of a proposal may name: uids of workloads and services, UUIDs of GPUs, names of nodes."""
+    """Possible subjects of a proposal: uids of workloads and services, UUIDs of GPUs, names of nodes."""
     tables = (snapshot.workloads.uid, snapshot.services.uid, snapshot.gpus.uuid, snapshot.nodes.id)
     return frozenset(str(name) for column in tables for name in column.tolist())
 
 
 def shape_digest(snapshot: ClusterSnapshot, row: int) -> str:
-    """Twelve hexadecimal digits of the request and queue of a workload; they change when either changes.
+    """Twelve hexadecimal digits of the request and queue of a workload; they change with either.
 
-    What a source requires because of the nodes that there are (`OF_NODES`) is no part of the request.
+    Labels because of the present nodes (`OF_NODES`) are no part of the request.
     """
     work, names = snapshot.workloads, snapshot.names
     asked = {name: int(getattr(work, name)[row]) for name in _AMOUNTS}
@@ -66,7 +65,7 @@ def shape_digest(snapshot: ClusterSnapshot, row: int) -> str:
 
 
 def _members(snapshot: ClusterSnapshot, row: int) -> list[list[tuple[int, str, list[str]]]]:
-    """The requests of members that differ, by pod, in no order."""
+    """The requests of differing members, by pod, in no order."""
     members, names = snapshot.members, snapshot.names
     pods: dict[str, list[tuple[int, str, list[str]]]] = defaultdict(list)
     for each in np.flatnonzero(members.workload == row).tolist():
@@ -77,12 +76,12 @@ def _members(snapshot: ClusterSnapshot, row: int) -> list[list[tuple[int, str, l
 
 
 def _profile(profiles: Sequence[str], code: int) -> str:
-    """The name of a MIG profile; "" for whole GPUs, "?" for one that no GPU of the cluster has."""
+    """The name of a MIG profile; "" for whole GPUs, "?" for a profile on no GPU of the cluster."""
     return profiles[code] if code >= 0 else "" if code == -1 else "?"
 
 
 def _own(names: Names, selector: int) -> list[str]:
-    """The labels that work itself asks for, sorted."""
+    """The labels requested by the work itself, sorted."""
     asked = (names.labels[each] for each in names.selectors[selector])
     return sorted(name for name in asked if not name.startswith(OF_NODES))
 

@@ -1,4 +1,4 @@
-"""What memory keeps about idle work: its evidence over hours, the steps taken, the record of owners, and a score."""
+"""The memory of idle work: its evidence over hours, the steps taken, the record of owners, and a score."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf
 
 
 class IdleStep(StrEnum):
-    """How far the ladder has gone with one workload. A step counts when it is done, not when it is asked for."""
+    """The last step of the ladder for one workload. A step counts once it is done."""
 
     SEEN = "seen"
     NOTIFIED = "notified"  # its owner has the notice
@@ -20,10 +20,10 @@ class IdleStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IdleRecord:
-    """One workload that does nothing (core/idle/evidence.py).
+    """One idle workload (core/idle/evidence.py).
 
-    `entities` are the GPUs and instances that it held. Where its object is deleted, the record waits for a new object
-    of the same owner on the same GPUs: a new name does not escape.
+    `entities` are its GPUs and instances. After the deletion of its object the record waits for a new object of the
+    same owner on the same GPUs: a new name does not escape.
     """
 
     owner: str
@@ -39,7 +39,7 @@ class IdleRecord:
 
 @dataclass(frozen=True, slots=True)
 class IdleOwner:
-    """What suspensions did to one owner: a tenant's user."""
+    """The suspensions of one owner (a tenant's user) and their effects."""
 
     suspensions: int = 0
     returns: int = 0
@@ -51,7 +51,7 @@ class IdleOwner:
 
 @dataclass(frozen=True, slots=True)
 class ShrunkService:
-    """A service whose idle replicas were taken away: what its owner had, and what becomes of it."""
+    """A service under a ceiling: the replicas before it, and the course of the ceiling."""
 
     owner: str
     gpus: float  # that it gave up
@@ -63,7 +63,7 @@ class ShrunkService:
 
 @dataclass(frozen=True, slots=True)
 class SizeRecord:
-    """Under-used work (core/idle/sizing.py): the most that any window showed."""
+    """Under-used work (core/idle/sizing.py): its highest use in any window."""
 
     since_s: float
     gpus: float  # that it holds

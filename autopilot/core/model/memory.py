@@ -1,4 +1,4 @@
-"""State that the controller keeps between two decisions because the cluster does not show it."""
+"""State of the controller between two decisions, beyond the view of the cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed effect: its object, and the tenant of that; "" for an object of the cluster, a node or a GPU."""
+    """One failed effect: its object, and the tenant of it; "" for an object of the cluster, a node or a GPU."""
 
     at_s: float
     uid: str
@@ -51,7 +51,7 @@ class Failure:
 
 
 CONTRACT_WINDOW_S = 3600.0
-"""What contracts take for one beneficiary is bounded within this time (core/guards/contract.py)."""
+"""Window (s) of the bound on contracts for one beneficiary (core/guards/contract.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An eviction or shrink whose loss is not known yet (core/checkpoints/losses.py)."""
+    """An eviction or shrink with a loss still unknown (core/checkpoints/losses.py)."""
 
     instruction_id: str
     proposal_id: str
@@ -89,7 +89,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One gang that starts on `slots` once they are free."""
+    """One gang to start on `slots` once they are free."""
 
     workload: str
     incarnation: int
@@ -102,7 +102,7 @@ class Part:
 class PipelinedStart:
     """A start that waits until its victims are gone (states: core/tracking/pipelined.py).
 
-    `parts` are the gang itself and the victims that move. A part leaves the tuple when its start is instructed.
+    `parts` are the gang itself and the moving victims. A part leaves the tuple at the instruction of its start.
     """
 
     proposal_id: str
@@ -144,7 +144,7 @@ class OpenProposal:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's approval of a recommendation, and what was done under it (core/model/approvals.py)."""
+    """A person's approval of a recommendation, and the effects under it (core/model/approvals.py)."""
 
     seen: Seen
     exactly: bool
@@ -158,7 +158,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A person's rejection. `plan`: digest of the plan that was shown, where only that is rejected."""
+    """A person's rejection. `plan`: digest of the shown plan, if only this plan is rejected."""
 
     scope: RejectionScope
     action: str
@@ -170,7 +170,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class ClockDoubt:
-    """A clock that jumped and is not trusted yet.
+    """A clock after a jump, still without trust.
 
     `first_s` is its first reading after the jump, `last_s` the latest; `ticks` counts consistent readings in a row.
     """
@@ -227,7 +227,7 @@ class RecutRecord:
 
 @dataclass(frozen=True, slots=True)
 class CordonRecord:
-    """A node that the controller cordons, or has cordoned (core/tracking/cordons.py)."""
+    """A node under a cordon of the controller, or under way to one (core/tracking/cordons.py)."""
 
     since_s: float
     seen: bool = False  # a view showed it cordoned
@@ -247,7 +247,7 @@ class ErrorRecord:
 class StormRecord:
     """What one action had to repeat (core/tracking/storms.py). `minutes` and `hours` are (start, events).
 
-    `minutes` has those of the last hour with events, `hours` those of the last 7 days in which the action acted.
+    `minutes` has the minutes of the last hour with events, `hours` the hours of the last 7 days with effects.
     """
 
     minutes: tuple[tuple[float, int], ...] = ()
@@ -259,7 +259,7 @@ class StormRecord:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A workload that an action stopped or moved, or a service whose floor it lowered, within the last hour."""
+    """A workload stopped or moved by an action, or a service with its floor lowered, within the last hour."""
 
     action: str
     uid: str
@@ -268,7 +268,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that holds for a workload, by uid, or for a queue, by name."""
+    """A state of a workload, by uid, or of a queue, by name."""
 
     kind: ConditionKind
     uid: str
@@ -277,7 +277,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A condition, and since when it has held without a break, as far as observed."""
+    """A condition, and the start of its present unbroken time, as far as observed."""
 
     condition: Condition
     since_s: float
@@ -285,7 +285,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class ControllerMemory:
-    """State that the observation does not contain: small, persisted and versioned."""
+    """The whole of it: small, persisted and versioned."""
 
     schema: int = 2
     tick: int = -1

@@ -1,4 +1,4 @@
-"""Modes: how far each action may go by itself, and which effects it may have."""
+"""Modes: the freedom of each action to act by itself, and its possible effects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing_extensions import Doc
 
 
 class Mode(StrEnum):
-    """How far an action may go without a person."""
+    """The freedom of an action without a person, from none to full."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -21,11 +21,11 @@ class Mode(StrEnum):
 
 MODES = tuple(Mode)
 MODE_UNIT = f"mode (0 {MODES[0]} .. {len(MODES) - 1} {MODES[-1]})"
-"""Unit of the verdict of the guard `mode`, whose value is an index of MODES."""
+"""Unit of the verdict of the guard `mode`; its value is an index of MODES."""
 
 
 class Effect(StrEnum):
-    """What an action may do to the cluster. Several actions may share an effect."""
+    """The effects of actions on the cluster. Several actions may share an effect."""
 
     ADMIT = "admit"  # start work on free GPUs
     FILL = "fill"  # start work in the gap before a reservation, and evict that work when the reservation is due
@@ -159,15 +159,15 @@ class Modes:
     ] = Mode.RECOMMEND
 
     def on(self, effect: Effect) -> bool:
-        """True when an action with this effect is not switched off."""
+        """True if an action with this effect has a mode above off."""
         return any(getattr(self, name) != Mode.OFF for name in ACTIONS_WITH[effect])
 
     def acts(self, effect: Effect) -> bool:
-        """True when an action with this effect may act, by itself or once a person approves."""
+        """True if an action with this effect may act, by itself or after an approval."""
         return any(getattr(self, name) in {Mode.APPROVE, Mode.AUTO} for name in ACTIONS_WITH[effect])
 
     def auto(self, effect: Effect) -> bool:
-        """True when every action with this effect may act by itself."""
+        """True if every action with this effect may act by itself."""
         return all(getattr(self, name) == Mode.AUTO for name in ACTIONS_WITH[effect])
 
 
@@ -181,4 +181,4 @@ def _actions_with(effect: Effect) -> tuple[str, ...]:
 
 
 ACTIONS_WITH: dict[Effect, tuple[str, ...]] = {effect: _actions_with(effect) for effect in Effect}
-"""Names of the actions that may have each effect."""
+"""Names of the actions by effect."""

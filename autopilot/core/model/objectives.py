@@ -3,7 +3,7 @@
 A service may promise a p99 of latency, of the time to the first token (TTFT) and of the time between two tokens (ITL).
 With separate pools for prefill and decode, each pool is a service: TTFT is the work of prefill and ITL that of decode,
 so an objective counts for its own pool only. A pool of unknown role answers for both. Pools inside the gangs of another
-service share its fate: what stops a replica of that service stops a part of each of them.
+service share its fate: a stop of a replica of that service stops a part of each of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autopilot.core.model.snapshot import F64, Bools, ServiceTable
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One kind of objective: the columns of `ServiceTable`, and the role of the pools that do not answer for it."""
+    """One kind of objective: the columns of `ServiceTable`, and the role of the pools exempt from it."""
 
     name: str
     words: str
@@ -71,7 +71,7 @@ def counting(services: ServiceTable) -> Bools:
 
 
 def promised_s(services: ServiceTable) -> F64:
-    """The objectives in seconds; NaN for those that do not count. Shape as `counting`."""
+    """The counting objectives in seconds; NaN for the others. Shape as `counting`."""
     return np.where(counting(services), [getattr(services, each.objective) for each in OBJECTIVES], np.nan)
 
 

@@ -1,4 +1,4 @@
-"""Objects of the cluster as records name them, and the numbers behind a record."""
+"""Objects of the cluster by their names in records, and the numbers behind a record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum, StrEnum
 
 
 class SubjectKind(StrEnum):
-    """Objects that a proposal or an instruction can be about."""
+    """Kinds of objects of a proposal or an instruction."""
 
     WORKLOAD = "workload"
     SERVICE = "service"
@@ -17,7 +17,7 @@ class SubjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object that a proposal or an instruction is about. Its uid and revision are the precondition of an effect."""
+    """The object of a proposal or an instruction. Its uid and revision are the precondition of an effect."""
 
     kind: SubjectKind
     name: str
@@ -31,7 +31,7 @@ Geometry = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PlannedCut:
-    """The geometry that a GPU is drained for. None: not in MIG mode."""
+    """The geometry at the end of a drain of a GPU. None: not in MIG mode."""
 
     gpu: str  # UUID
     before: Geometry | None
@@ -49,7 +49,7 @@ class Slot:
 
 
 class CeilingWay(IntEnum):
-    """How a ceiling reaches the replicas of a service, or why it cannot."""
+    """The way of a ceiling to the replicas of a service, or the obstacle."""
 
     AUTOSCALER = 0  # its autoscaler keeps to the ceiling
     REPLICAS = 1  # it has no autoscaler, and its owner allows a change of its replicas
@@ -60,7 +60,7 @@ class CeilingWay(IntEnum):
 
 
 class ServingRole(IntEnum):
-    """The part of each request that the replicas of a service do."""
+    """The part of each request done by the replicas of a service."""
 
     WHOLE = 0  # all of it, or not known
     PREFILL = 1  # the input, up to the first token
@@ -69,7 +69,7 @@ class ServingRole(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """One workload that a proposal evicts, shrinks or moves."""
+    """One workload to be evicted, shrunk or moved by a proposal."""
 
     workload: str
     incarnation: int
@@ -86,7 +86,7 @@ class Victim:
 
 
 class SchedulerQuota(IntEnum):
-    """The quota that its scheduler reserves for a waiting workload, where the autopilot decides when it starts."""
+    """The quota reserved by its scheduler for a waiting workload, if the autopilot decides the time of its start."""
 
     NOT_ASKED = 0  # none is needed for its start, or that is not known
     LACKING = 1  # none is reserved, and without it the work cannot start
@@ -95,7 +95,7 @@ class SchedulerQuota(IntEnum):
 
 
 class Taken(StrEnum):
-    """What a start takes from work that waits."""
+    """The loss of waiting work to a start."""
 
     QUOTA = "quota"  # that its scheduler has reserved for it
     ROOM = "room"  # or quota, that is held for it above the guarantee of its queue
@@ -104,7 +104,7 @@ class Taken(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideEffect:
-    """One workload that waits, and what it loses to a start. Of expected work, `workload` says what it is."""
+    """One waiting workload, and its loss to a start. Of expected work, `workload` is a description."""
 
     workload: str
     uid: str  # "" for expected work
@@ -116,7 +116,7 @@ class SideEffect:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A recommendation as a person saw it: the object that it is for, and what it takes (core/model/approvals.py)."""
+    """A recommendation as a person saw it: its object, and its takings (core/model/approvals.py)."""
 
     action: str
     queue: str  # of the object; "" for none

@@ -10,7 +10,7 @@ from autopilot.core.model.snapshot import I32, I64
 def pairs_of(first: I32 | I64, second: I32 | I64) -> tuple[list[tuple[int, int]], I64]:
     """The different pairs in ascending order, and for each row the place of its pair in that list. Shape [rows].
 
-    Each pair is one number while it is sorted: several times as fast as `np.unique(..., axis=0)`.
+    Each pair is sorted as one number: several times as fast as `np.unique(..., axis=0)`.
     """
     if not len(first):
         return [], np.empty(0, np.int64)

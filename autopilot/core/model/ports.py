@@ -1,4 +1,4 @@
-"""The ports: interfaces that the shell implements. Live operation, replay and simulation differ only behind them."""
+"""The ports: interfaces of the shell. Live operation, replay and simulation differ only behind them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class Collector(Protocol):
-    """One source of observations. One with an attribute `lists` that is False delivers no inventory and no work."""
+    """One source of observations. With an attribute `lists` of False it delivers no inventory and no work."""
 
     name: str
 
@@ -37,18 +37,18 @@ class Beginning(Protocol):
     """A collector that reads its source beside the tick. `begin` is called before the first `collect` of a tick."""
 
     def begin(self, now_s: float) -> None:
-        """Begin to read the source as of `now_s` and return at once; `collect` takes what is there."""
+        """Begin to read the source as of `now_s` and return at once; `collect` takes the result."""
         ...
 
 
 @runtime_checkable
 class Recalling(Protocol):
-    """A collector that counts the restarts of work where no object of the cluster counts them."""
+    """A collector that counts the restarts of work for clusters without such a count."""
 
     def recall(self, under_way: Sequence[Instruction]) -> None:
-        """Count on from the revisions in these instructions, which an earlier process sent.
+        """Count on from the revisions in these instructions of an earlier process.
 
-        Called before the first observation after memory was taken over: an effect holds for one revision.
+        Called before the first observation on memory taken over: an effect holds for one revision.
         """
         ...
 
@@ -59,7 +59,7 @@ class Forecaster(Protocol):
     name: str
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Learn from the snapshot (ended jobs, requests that arrived). Called before `forecast`."""
+        """Learn from the snapshot (ended jobs, arrived requests). Called before `forecast`."""
         ...
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
@@ -68,7 +68,7 @@ class Forecaster(Protocol):
 
 
 class FitWork(Protocol):
-    """A fit that is due, with all of its input. It may run in another process, at any time."""
+    """A due fit with all of its input. It may run in another process, at any time."""
 
     def run(self) -> Any:
         """Fit the models. The result depends on this work alone: it is the same on any machine."""
@@ -77,22 +77,22 @@ class FitWork(Protocol):
 
 @runtime_checkable
 class Fitting(Protocol):
-    """A forecaster whose models are fitted beside the loop."""
+    """A forecaster with models fitted beside the loop."""
 
     name: str
 
     def due(self, now_s: float) -> FitWork | None:
-        """The fit that is due, by schedule or by drift, or None. The call starts the next interval."""
+        """The due fit, by schedule or by drift, or None. The call starts the next interval."""
         ...
 
     def adopt(self, fitted: Any) -> str | None:
-        """Use the result of a fit from now on. Returns why it was rejected in whole or in part, else None."""
+        """Use the result of a fit from now on. Returns the reason for a rejection in whole or in part, else None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fit that has ended. `problem` is the reason for a missing `result`, "" when there is one."""
+    """An ended fit. `problem` is the reason for a missing `result`, else ""."""
 
     owner: str
     result: Any
@@ -107,11 +107,11 @@ class Worker(Protocol):
         ...
 
     def idle(self) -> bool:
-        """True when no fit is running or waiting to be collected with `ended`."""
+        """True without a fit that is running or waiting to be collected with `ended`."""
         ...
 
     def ended(self, now_s: float) -> Fit | None:
-        """The fit that has ended, returned once; None when there is none. Never blocks."""
+        """The ended fit, returned once, or None. Never blocks."""
         ...
 
 
@@ -127,16 +127,16 @@ class Actuator(Protocol):
 
 @runtime_checkable
 class Following(Protocol):
-    """An actuator with effects of several steps, which it continues at each tick."""
+    """An actuator with effects of several steps, continued at each tick."""
 
     name: str
 
     def advance(self, now_s: float, fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
-        """Continue the effects under way; the outcomes of those that ended since the last call.
+        """Continue the effects under way; the outcomes of those ended since the last call.
 
         Called at each tick before the observation. `fence` is the present one, or None while nothing may be written.
-        `under_way` are the instructions that memory waits for: an effect that is not among them is taken back, and one
-        that another process began is resumed.
+        `under_way` are the pending instructions in memory: any other effect is taken back, and one begun by another
+        process is resumed.
         """
         ...
 
@@ -177,8 +177,8 @@ class Inbox(Protocol):
 
     The inbox assigns a `sequence` to each command on receipt. One counter serves all commands: it starts at 0, is
     strictly increasing, is on disk before the receipt is confirmed, and never repeats a number, even after a restart.
-    `at_s` is the time of receipt. A command whose number no saved memory knows is delivered again after a crash and to
-    the next leader; a command with a known number is ignored. A command without a number is obeyed only if its order
+    `at_s` is the time of receipt. A command with a number unknown to saved memory is delivered again after a crash and
+    to the next leader; a command with a known number is ignored. A command without a number is obeyed only if its order
     does not matter (core/intake/commands.py).
     """
 
@@ -187,7 +187,7 @@ class Inbox(Protocol):
         ...
 
     def kill_switch(self) -> bool:
-        """True when the switch is on or cannot be read."""
+        """True if the switch is on or cannot be read."""
         ...
 
 
@@ -200,7 +200,7 @@ class PolicySource(Protocol):
 
 
 class Leadership(Protocol):
-    """Leader election: whether this controller may act."""
+    """Leader election: the right of this controller to act."""
 
     def fence(self) -> int | None:
         """Fencing token while this controller leads and its lease can be trusted, else None."""

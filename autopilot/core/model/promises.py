@@ -1,4 +1,4 @@
-"""What executed actions promised, and what became of it (core/tracking/promises.py)."""
+"""The promises of executed actions and their outcomes (core/tracking/promises.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Unknown(StrEnum):
-    """Why a case does not count."""
+    """The reason for a case without effect on the record."""
 
     NOBODY = "nobody"  # no work is named that would gain
     NO_START = "no_start"  # the start without the action cannot be predicted
@@ -18,7 +18,7 @@ class Unknown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beneficiary:
-    """Work that an action starts earlier. `part`: GPUs that one GPU, share or instance that it holds amounts to."""
+    """Work started earlier by an action. `part`: GPUs in one of its GPUs, shares or instances."""
 
     workload: str
     uid: str
@@ -35,7 +35,7 @@ class Beneficiary:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """An executed action until its horizon is over. With `unknown` it does not count, and has no beneficiary."""
+    """An executed action until its horizon is over. With `unknown` it has no weight and no beneficiary."""
 
     proposal_id: str
     action: str
@@ -50,7 +50,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Realised:
-    """What became of one promise. `unknown` says why it does not count; "" where it does."""
+    """The outcome of one promise. `unknown`: the reason for an outcome without weight, else ""."""
 
     proposal_id: str
     action: str
@@ -62,13 +62,13 @@ class Realised:
 
     @property
     def gain_gpu_s(self) -> float:
-        """The realised use, less what was lost."""
+        """The realised use less the loss."""
         return self.used_gpu_s - self.lost_gpu_s
 
 
 @dataclass(frozen=True, slots=True)
 class DayOfCases:
-    """Sums of the cases that newer ones displaced on one day. `day`: days since the epoch."""
+    """Sums of the displaced older cases of one day. `day`: days since the epoch."""
 
     day: int
     cases: int
@@ -78,8 +78,8 @@ class DayOfCases:
 
 @dataclass(frozen=True, slots=True)
 class PromiseRecord:
-    """The newest finished cases of one action that count, as (promised, realised) GPU-seconds. `before` has the sums of
-    the displaced ones by day.
+    """The newest finished cases of one action, as (promised, realised) GPU-seconds; cases without weight are left out.
+    `before` has the sums of the displaced ones by day.
     """
 
     cases: tuple[tuple[float, float], ...] = ()
@@ -88,5 +88,5 @@ class PromiseRecord:
 
     @property
     def count(self) -> int:
-        """The cases by which the action is judged."""
+        """The number of cases behind the judgement of the action."""
         return len(self.cases) + sum(each.cases for each in self.before)

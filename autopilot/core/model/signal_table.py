@@ -34,11 +34,11 @@ class SignalTable:
     source: I8 = field(default_factory=lambda: np.empty(0, np.int8))
 
     def means(self, signal: str) -> F32:
-        """Means of one signal, [windows, entities]; NaN where it is not collected."""
+        """Means of one signal, [windows, entities]; NaN without a collected value."""
         return self._named(self.mean, signal)
 
     def maxima(self, signal: str) -> F32:
-        """Highest samples of one signal, [windows, entities]; NaN where it is not collected."""
+        """Highest samples of one signal, [windows, entities]; NaN without a collected value."""
         return self._named(self.maximum, signal)
 
     def _named(self, values: F32, signal: str) -> F32:

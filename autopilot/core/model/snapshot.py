@@ -50,7 +50,7 @@ SLO_CLASS_NAMES = ("latency-critical", "interactive", "batch")
 
 
 class Topology(IntEnum):
-    """Domain that all members of a gang must share. `SPREAD`: each member on its own node."""
+    """Domain to be shared by all members of a gang. `SPREAD`: each member on its own node."""
 
     NONE = 0
     ISLAND = 1
@@ -152,7 +152,7 @@ class InstanceTable:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadTable:
-    """One row per gang (training job, notebook, replica of a service) that is pending, holds GPUs or has just ended.
+    """One row per gang (training job, notebook, replica of a service): pending, with GPUs, or just ended.
 
     A gang requests `gpus` GPUs in members of `gpus_per_member`; the last member takes the remainder. `gpu_milli` > 0
     requests a share of one GPU, `mig_profile` >= 0 one instance per member; `gpus` then counts the members.
@@ -212,7 +212,7 @@ class WorkloadTable:
 
 @dataclass(frozen=True, slots=True)
 class MemberTable:
-    """Members (pods) of gangs whose members differ; a gang without rows here has equal members.
+    """Members (pods) of gangs with differing members; a gang without rows here has equal members.
 
     Members of higher rank start first and leave last. With `mig_profile` >= 0, `gpus` counts instances of that profile.
     A pod that requests several profiles has one row for each; these rows have the same `pod`.
@@ -229,7 +229,7 @@ class MemberTable:
 
 @dataclass(frozen=True, slots=True)
 class PlacementTable:
-    """One row for each GPU (or share, or instance) that a workload holds."""
+    """One row for each GPU (or share, or instance) held by a workload."""
 
     workload: I32
     node: I32

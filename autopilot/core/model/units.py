@@ -93,7 +93,7 @@ def format_duration(value_s: float | None) -> str:
 
 
 EPOCH_FROM_S = 1e9
-"""Times that are at least this large count from 1970: no simulation lasts thirty years."""
+"""Times of at least this size count from 1970: no simulation lasts thirty years."""
 
 LATEST_DATE_S = 253_402_300_799.0
 """The end of the year 9999."""
@@ -160,7 +160,7 @@ def format_ratio(value: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """A count: whole with separators when it is large, else three significant digits."""
+    """A count: whole with separators if it is large, else three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else rounded(value)
 
 

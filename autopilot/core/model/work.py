@@ -1,4 +1,4 @@
-"""Predicates and masks over workloads that several packages use, each written once.
+"""Predicates and masks over workloads for several packages, each written once.
 
 Shape [workloads]; with `rows` that of `rows`.
 """
@@ -32,7 +32,7 @@ _STARTING, _RUNNING, _CHECKPOINTING = int(State.STARTING), int(State.RUNNING), i
 
 
 def named(column: Texts, names: Collection[str]) -> Bools:
-    """True where a column of names has one of `names`. Shape as `column`.
+    """True for entries of a column of names among `names`. Shape as `column`.
 
     `np.isin` compares a column of objects with each name in turn; this looks each entry up once.
     """
@@ -48,12 +48,12 @@ def known_or(values: F64, otherwise: float = 0.0) -> F64:
 
 
 def running_since(workloads: WorkloadTable) -> F64:
-    """Since when work has run without a stop. A resize is not a stop. NaN while pending. Shape [workloads]."""
+    """Start (s) of the present run without a stop. A resize is not a stop. NaN while pending. Shape [workloads]."""
     return np.where(np.isnan(workloads.runs_since_s), workloads.start_s, workloads.runs_since_s)
 
 
 def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
-    """Progress at `at_s`, and the run time that is exceeded by then: longer after a stop that lost progress.
+    """Progress at `at_s`, and the run time passed by then: longer after a stop with lost progress.
 
     Both have shape [rows].
     """
@@ -64,25 +64,25 @@ def progress_s(work: WorkloadTable, rows: I32, at_s: float) -> tuple[F64, F64]:
 
 
 def holding_mask(workloads: WorkloadTable) -> Bools:
-    """True for workloads that hold GPUs. Shape [workloads]."""
+    """True for workloads with GPUs. Shape [workloads]."""
     return (workloads.state >= _STARTING) & (workloads.state <= _CHECKPOINTING)
 
 
 def active_mask(work: WorkloadTable) -> Bools:
-    """True for workloads that start or run, and are not saving to leave."""
+    """True for starting and running workloads, without those saving to leave."""
     return np.asarray((work.state == _STARTING) | (work.state == _RUNNING))
 
 
 def stoppable_mask(work: WorkloadTable) -> Bools:
-    """True for workloads that hold GPUs and may be evicted: not opted out, and not leaving or stuck already."""
+    """True for workloads with GPUs that may be evicted: not opted out, and not leaving or stuck already."""
     return np.asarray(active_mask(work) & ~work.stuck & ~work.excluded)
 
 
 def leaves_still(snapshot: ClusterSnapshot, row: int, incarnation: int, since_s: float) -> bool:
-    """True while the workload of a row holds GPUs from which it was told to leave at `since_s`, in `incarnation`.
+    """True while the workload of a row still holds the GPUs of its eviction at `since_s`, in `incarnation`.
 
-    A status or a counter that moved ends nothing: its pods may run on for as long as the cluster takes to stop them.
-    Only work that has started since then holds its GPUs anew.
+    A moved status or counter ends nothing: its pods may run on for as long as the cluster takes to stop them. Only
+    work started since then holds its GPUs anew.
     """
     work = snapshot.workloads
     if not (snapshot.placements.workload == row).any():
@@ -103,12 +103,12 @@ def whole_gpus(work: WorkloadTable, rows: I32 | int = EVERY) -> Bools:
 
 
 def gpu_parts(work: WorkloadTable, rows: I32 = EVERY) -> F64:
-    """GPUs that one unit of a gang's width is: a share is its part of a GPU, anything else is 1."""
+    """GPUs in one unit of a gang's width: a share is its part of a GPU, anything else is 1."""
     return np.where(work.gpu_milli[rows] > 0, work.gpu_milli[rows] / GPU_MILLI, 1.0)
 
 
 def overdue_mask(work: WorkloadTable, rows: I32, at_s: float, order: Order) -> Bools:
-    """True for gangs that have waited longer than `order.max_wait_s` at `at_s`."""
+    """True for gangs with a wait above `order.max_wait_s` at `at_s`."""
     return np.asarray(at_s - work.submit_s[rows] > order.max_wait_s)
 
 
@@ -124,7 +124,7 @@ def entry_milli(placements: PlacementTable) -> I32:
 
 
 def held_gpus(snapshot: ClusterSnapshot, group: I32, groups: int) -> F64:
-    """GPUs that work holds, by the group of each workload. Shape [groups]."""
+    """GPUs held by work, by the group of each workload. Shape [groups]."""
     placements = snapshot.placements
     entry = holding_mask(snapshot.workloads)[placements.workload]
     milli = np.bincount(group[placements.workload[entry]], entry_milli(placements)[entry], minlength=groups)
