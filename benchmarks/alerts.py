@@ -32,7 +32,7 @@ from playwright.sync_api import Page, sync_playwright
 from autopilot.audit.entry import Kind, parse_line
 from autopilot.oncall.runbook import SECTIONS
 from autopilot.service.state_folder import read_note
-from benchmarks.kit import ROOT, judged, options, table, write_json
+from benchmarks.kit import FIGURE, ROOT, ended, judged, options
 
 ALERTS, SECONDS, PROBE_EVERY_S = 1000, 60.0, 5.0
 GOAL_S = 5.0
@@ -204,7 +204,7 @@ def run(folder: Path, count: int, seconds_s: float, chromium: str) -> dict[str, 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where a figure misses its goal."""
-    given = options(__doc__ or "", arguments)
+    given = options(__doc__, arguments)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         print("SKIPPED: chromium is absent; `make test-services` installs it")
@@ -215,16 +215,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [
         ("alerts; deliveries; seconds", f"{count}; {figures['deliveries']}; {figures['delivered_s']:.0f}"),
         ("delivery to recommendation on the page, median, s", f"{figures['to_page_s']:.2f}"),
-        ("the same, slowest, s", judged(figures["to_page_worst_s"], GOAL_S, least=False, digits=2)),
-        ("alerts lost", judged(figures["lost"] + figures["open_lost"], 0, least=False, digits=0)),
-        ("deliveries refused", judged(figures["not_200"], 0, least=False, digits=0)),
+        ("the same, slowest, s", judged(figures["to_page_worst_s"], GOAL_S, digits=2)),
+        ("alerts lost", judged(figures["lost"] + figures["open_lost"], 0, digits=0)),
+        ("deliveries refused", judged(figures["not_200"], 0, digits=0)),
         ("approvals; effects", f"{figures['approved']}; {figures['effects']}"),
-        ("proposals acted on twice", judged(figures["twice"], 0, least=False, digits=0)),
+        ("proposals acted on twice", judged(figures["twice"], 0, digits=0)),
     ]
-    table(("figure", "measured"), rows)
-    write_json(given.json, {"benchmark": "alerts", **figures})
-    bad = figures["lost"] or figures["open_lost"] or figures["not_200"] or figures["twice"]
-    return int(bool(bad) or figures["to_page_worst_s"] > GOAL_S)
+    return ended(given, FIGURE, rows, figures)
 
 
 if __name__ == "__main__":

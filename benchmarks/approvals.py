@@ -21,20 +21,34 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import yaml
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.people import Delay, People, Somebody
 from autopilot.app.runs.simulate import simulate
 from autopilot.core.model.policy import Policy
-from benchmarks.kit import each_of, keep_row, kept_rows, options, table, write_json
-from simulator.scenarios.loader import SHIPPED
+from benchmarks.kit import ended, measured, options
+from benchmarks.runs import Call, scenario_of
 
 POLICY = "approve"
 SCENARIOS = ("demo", "burst-full", "hoarders")
 SEEDS = 5
 QUICK_HOURS = 6
 CARRIED_RATIO, IDS, NEAR_RATIO = 0.95, 2.0, 0.1
+HEADING = (
+    "scenario",
+    "seed",
+    "approvals",
+    "carried out",
+    "left",
+    "ratio",
+    "ids an hour",
+    "delay min",
+    "wait min",
+    "auto",
+    "lost GPU-h",
+    "auto",
+    "outside",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,7 @@ class Row:
     lost_gpu_h: float
     auto_lost_gpu_h: float
     outside: int
+    words: tuple[str, ...] = ()  # what went beyond an approval, and what was not carried out
 
     @property
     def carried_ratio(self) -> float:
@@ -73,14 +88,20 @@ def play(scenario: str, seed: int, people: type[People], **more: Any) -> tuple[P
     return made[0], outcome.policies[0].result
 
 
-def measure(scenario: str, name: str, seed: int) -> tuple[Row, list[str]]:
-    """The row of one scenario and seed, and what went beyond an approval."""
+def measure(call: Call) -> Row:
+    """The row of one scenario and seed."""
+    seed = call.seed or 0
+    with TemporaryDirectory() as folder:
+        return _measured(scenario_of(call, Path(folder)), call.file, seed)
+
+
+def _measured(scenario: str, name: str, seed: int) -> Row:
     person, result = play(scenario, seed, Somebody)
     delays_s = [each.at_s - each.shown_s for each in person.given] or [0.0]
     auto, other = play(scenario, seed, Delay, delays_s=delays_s, random=np.random.default_rng(seed))
     carried = [each for each in person.given if each.plans]
     left = [each for each in person.given if not each.plans and each.waits]
-    row = Row(
+    return Row(
         name,
         seed,
         len(person.given),
@@ -93,12 +114,12 @@ def measure(scenario: str, name: str, seed: int) -> tuple[Row, list[str]]:
         _lost(result),
         _lost(other),
         len(person.outside) + len(auto.outside),
+        (
+            *person.outside,
+            *auto.outside,
+            *(f"not carried out: {each.proposal.recommendation}: {each.held}" for each in left),
+        ),
     )
-    return row, [
-        *person.outside,
-        *auto.outside,
-        *(f"not carried out: {each.proposal.recommendation}: {each.held}" for each in left),
-    ]
 
 
 def _lost(result: dict[str, Any]) -> float:
@@ -106,41 +127,17 @@ def _lost(result: dict[str, Any]) -> float:
     return float(found)
 
 
-def _hours(scenario: str, folder: Path, hours: int) -> str:
-    """The first hours of a scenario."""
-    content = yaml.safe_load((SHIPPED / f"{scenario}.yaml").read_text(encoding="utf-8"))
-    path = folder / f"{scenario}.yaml"
-    path.write_text(yaml.safe_dump(content | {"horizon": f"{hours}h"}), encoding="utf-8")
-    return str(path)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where a goal is missed."""
-    given = options(__doc__ or "", arguments, scenarios="", seeds=SEEDS, hours=0, words=False, workers=1, keep="")
+    given = options(__doc__, arguments, scenarios="", seeds=SEEDS, hours=0, words=False, workers=1, keep="")
     names = given.scenarios.split(",") if given.scenarios else ("demo",) if given.quick else SCENARIOS
     hours, seeds = given.hours or (QUICK_HOURS if given.quick else 0), 1 if given.quick else given.seeds
-    rows = kept_rows(given.keep, Row)
-    done = {(row.scenario, row.seed) for row in rows}
-    with TemporaryDirectory() as folder:
-        calls = {
-            f"{name}, seed {seed}": (_hours(name, Path(folder), hours) if hours else name, name, seed)
-            for name in names
-            for seed in range(seeds)
-            if (name, seed) not in done
-        }
-        for row, words in each_of(calls, _measured, given.workers):
-            rows.append(row)
-            keep_row(given.keep, row)
-            print("".join(f"  {each}\n" for each in words) if given.words else "", end="")
-    rows.sort(key=lambda row: (names.index(row.scenario), row.seed))
-    heads = ("scenario", "seed", "approvals", "carried out", "left", "ratio", "ids an hour", "delay min")
-    table((*heads, "wait min", "auto", "lost GPU-h", "auto", "outside"), [_cells(row) for row in rows])
-    write_json(given.json, {"rows": [asdict(row) for row in rows]})
-    return int(not _met(rows))
-
-
-def _measured(call: tuple[str, str, int]) -> tuple[Row, list[str]]:
-    return measure(*call)
+    calls = [Call(name, POLICY, seed, horizon=f"{hours}h" if hours else "") for name in names for seed in range(seeds)]
+    rows = measured({str(call): call for call in calls}, measure, Row, given.workers, given.keep)
+    if given.words:
+        print(*(f"  {each}" for row in rows for each in row.words), sep="\n")
+    figures = {"rows": [asdict(row) for row in rows]}
+    return ended(given, HEADING, [_cells(row) for row in rows], figures, sound=_met(rows))
 
 
 def _met(rows: Sequence[Row]) -> bool:

@@ -44,7 +44,7 @@ def cases(folder: Path, *, quick: bool) -> dict[str, bool]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the matrix and the number of right cases; 1 if any is wrong."""
-    given = options(__doc__ or "", arguments)
+    given = options(__doc__, arguments)
     heading, rows = matrix()
     table(heading, [[name, *("-" if cell == "-" else "read" for cell in cells)] for name, *cells in rows])
     have, cells = filled()

@@ -207,7 +207,7 @@ def _first(work: WorkloadTable, rows: np.ndarray) -> WorkloadTable:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write the JSON; 1 when a bar is missed."""
-    given = options(str(__doc__), arguments, services=5000, jobs=3000, seed=1)
+    given = options(__doc__, arguments, services=5000, jobs=3000, seed=1)
     services, asked = (QUICK_SERVICES, 50) if given.quick else (given.services, 300)
     bursts, minutes_s, served = play_services(services, given.seed)
     minutes = QUICK_MINUTES if given.quick else bursts.demands[0].rates.kept_steps
@@ -233,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     table(
         ("on one core, in CPU time", "figure"),
-        [(what, judged(value, bar, least=False)) for value, bar, what in bars],
+        [(what, judged(value, bar)) for value, bar, what in bars],
     )
     write_json(
         given.json,

@@ -203,7 +203,7 @@ def small(seed: int, folder: Path) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write JSON on request; 1 when no row meets the goal. `--quick`: 800 GPUs, 5 minutes."""
-    given = options(str(__doc__), arguments, gpus=4000, minutes=60.0, tick_s=30.0, seed=1)
+    given = options(__doc__, arguments, gpus=4000, minutes=60.0, tick_s=30.0, seed=1)
     if given.quick:
         given.gpus, given.minutes = min(given.gpus, 800), min(given.minutes, 5.0)
     with tempfile.TemporaryDirectory() as name:

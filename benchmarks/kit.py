@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: the location of the traces, printed tables, and JSON files."""
+"""Shared by the benchmarks: options, measured rows that survive an interruption, tables, goals and JSON files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from autopilot.app.runs.simulate import SimulationOutcome
 
-R = TypeVar("R")
+R = TypeVar("R", bound="DataclassInstance")
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).resolve().parent / "out"
 """Folder of the JSON files; not kept in the repository."""
-
-FILES = {"P1": ("vc_6c71a0", "7x8"), "P2": ("vc_b436b2", "10x8")}
-"""Tenant and cluster of the two Philly traces that most figures use."""
+MISSED = "MISSED"
+FIGURE = ("figure", "measured")
+"""Heading of a table with a figure a line."""
 
 
 def data_folder() -> Path:
@@ -34,19 +34,7 @@ def data_folder() -> Path:
     return Path(os.environ.get("AUTOPILOT_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
 
-def philly_jobs() -> Path | None:
-    """The job file of P1 and P2; None, and a message, where this machine has none."""
-    path = data_folder() / "philly_jobs" / "jobs.parquet"
-    if path.exists():
-        return path
-    print(
-        f"SKIPPED: {path} is absent. docs/data-sources.md names the publisher of the Philly jobs; put the imported\n"
-        "file there, or name another folder in AUTOPILOT_SHARED_DATA."
-    )
-    return None
-
-
-def options(description: str, arguments: Sequence[str] | None, **more: Any) -> argparse.Namespace:
+def options(description: str | None, arguments: Sequence[str] | None, **more: Any) -> argparse.Namespace:
     """Parse `--quick`, `--json` and the options in `more` (`rounds=5` makes `--rounds`, of the default's type)."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less of the same, to see that it works")
@@ -60,70 +48,73 @@ def options(description: str, arguments: Sequence[str] | None, **more: Any) -> a
     return parser.parse_args(arguments)
 
 
-def write_json(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write the figures atomically."""
-    if path is None:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+def measured(
+    calls: Mapping[str, T], measure: Callable[[T], R], kind: type[R], workers: int = 1, keep: str = ""
+) -> list[R]:
+    """The row of each call, in the order of `calls`, which are named by label. Each runs in a process of its own.
 
-
-def kept_rows(path: str, kind: type[R]) -> list[R]:
-    """Rows (dataclasses) of an interrupted run, from a file of JSON lines; none where the file does not exist."""
-    if not path or not Path(path).exists():
-        return []
-    return [kind(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-
-
-def keep_row(path: str, row: DataclassInstance) -> None:
-    """Add one measured row to such a file; nothing without a path."""
-    if path:
-        with Path(path).open("a", encoding="utf-8") as kept:
-            kept.write(json.dumps(asdict(row)) + "\n")
-
-
-def each_of(calls: Mapping[str, T], measure: Callable[[T], R], workers: int) -> Iterator[R]:
-    """Yield the result of `measure` for each call as it arrives, in processes, with a line of progress; `calls` by
-    label.
+    With `keep`, a file of JSON lines, a row is written as soon as it is measured, and is not measured again.
     """
-    began_s = time.perf_counter()
+    found: dict[str, R] = {}
+    if keep and Path(keep).exists():
+        for line in Path(keep).read_text(encoding="utf-8").splitlines():
+            label, row = json.loads(line)
+            found[label] = kind(**row)
+    left, began_s = {label: call for label, call in calls.items() if label not in found}, time.perf_counter()
     with ProcessPoolExecutor(workers) as pool:
-        running = {pool.submit(measure, task): words for words, task in calls.items()}
+        running = {pool.submit(measure, call): label for label, call in left.items()}
         for done, future in enumerate(as_completed(running), 1):
-            print(
-                f"  {done}/{len(calls)} after {time.perf_counter() - began_s:.0f} s: {running[future]}",
-                file=sys.stderr,
-                flush=True,
-            )
-            yield future.result()
+            label, took_s = running[future], time.perf_counter() - began_s
+            found[label] = future.result()
+            print(f"  {done}/{len(left)} after {took_s:.0f} s: {label}", file=sys.stderr, flush=True)
+            if keep:
+                with Path(keep).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([label, asdict(found[label])]) + "\n")
+    return [found[label] for label in calls]
 
 
 def tell_violations(what: str, outcome: SimulationOutcome) -> None:
     """Print violations at once, so that a run of an hour need not be repeated to learn them."""
     for policy in outcome.policies:
         for each in policy.simulated.found.violations[:5]:
-            print(
-                f"  {what}: violated {each.checker} at {each.at_s:.0f} s: {each.object}: {each.message}",
-                file=sys.stderr,
-                flush=True,
-            )
+            told = f"{what}: violated {each.checker} at {each.at_s:.0f} s: {each.object}: {each.message}"
+            print(f"  {told}", file=sys.stderr, flush=True)
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print columns: the first left-aligned, the others right-aligned."""
     widths = [max(len(line[place]) for line in (heading, *rows)) for place in range(len(heading))]
-    for line in (heading, *rows):
-        cells = [
-            cell.ljust(width) if not place else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
+    for first, *others in (heading, *rows):
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        print("  ".join([first.ljust(widths[0]), *cells]).rstrip())
 
 
-def judged(value: float, bar: float, *, least: bool, digits: int = 2) -> str:
-    """A figure beside its bar: `0.93 >= 0.90`, or `0.88 < 0.90 MISSED`."""
+def judged(value: float, bar: float, *, least: bool = False, digits: int = 2) -> str:
+    """A figure beside its bar, by default the most that it may be: `0.85 <= 0.90`, or `0.92 > 0.90 MISSED`."""
     kept = value >= bar if least else value <= bar
     sign = (">=" if least else "<=") if kept else ("<" if least else ">")
-    return f"{value:.{digits}f} {sign} {bar:.{digits}f}{'' if kept else ' MISSED'}"
+    return f"{value:,.{digits}f} {sign} {bar:,.{digits}f}{'' if kept else f' {MISSED}'}"
+
+
+def ended(
+    given: argparse.Namespace,
+    heading: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    figures: Mapping[str, Any],
+    *,
+    sound: bool = True,
+) -> int:
+    """Print the table and write the figures; the exit code is 1 where a cell missed its goal, or the run is unsound."""
+    table(heading, lines)
+    write_json(given.json, figures)
+    return int(not sound or any(MISSED in cell for line in lines for cell in line))
+
+
+def write_json(path: Path | None, figures: Mapping[str, Any]) -> None:
+    """Write the figures atomically; nothing without a path."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)

@@ -18,7 +18,7 @@ from typing import Any
 
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.intake.listing import views_of
-from benchmarks.kit import options, table, write_json
+from benchmarks.kit import FIGURE, ended, judged, options
 from collectors.kubernetes import kinds
 from collectors.kubernetes.collector import KubernetesCollector
 from collectors.kubernetes.source import Cluster
@@ -282,21 +282,26 @@ def _resident_mib() -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; 1 where one misses its goal."""
-    given = options(__doc__ or "", arguments)
+    given = options(__doc__, arguments)
     found = measure(200, 2000, 3) if given.quick else measure(2000, 20_000, 10)
     rows = (
-        ("first sync, CPU after the bytes arrived", "sync_s", "s", SYNC_S),
-        ("  of it decoding and keeping", "decode_s", "s", None),
-        ("  of it tables and snapshot", "tables_s", "s", None),
-        ("unchanged view until it is assembled, CPU", "unchanged_s", "s", UNCHANGED_S),
-        ("500 watch events/s, share of a core", "watch_ratio", "", WATCH_RATIO),
-        ("memory above the start", "memory_mib", "MiB", MEMORY_MIB),
+        ("first sync, s of CPU after the bytes arrived", "sync_s", SYNC_S),
+        ("  of it decoding and keeping", "decode_s", None),
+        ("  of it tables and snapshot", "tables_s", None),
+        ("unchanged view until it is assembled, s of CPU", "unchanged_s", UNCHANGED_S),
+        ("500 watch events/s, share of a core", "watch_ratio", WATCH_RATIO),
+        ("memory above the start, MiB", "memory_mib", MEMORY_MIB),
     )
     print(
         f"{found['nodes']:,.0f} nodes, {found['pods']:,.0f} pods, {found['workloads']:,.0f} gangs, "
         f"{found['megabytes']:.0f} MB of JSON"
     )
-    lines = [(title, f"{found[key]:.3f} {unit}".strip(), goal) for title, key, unit, goal in rows]
-    table(("figure", "value", "goal"), [(*line, "" if goal is None else f"{goal:g}") for *line, goal in lines])
-    write_json(given.json, found)
-    return int(any(goal is not None and found[key] > goal for _, key, _, goal in rows))
+    lines = [
+        (title, f"{found[key]:.3f}" if goal is None else judged(found[key], goal, digits=3))
+        for title, key, goal in rows
+    ]
+    return ended(given, FIGURE, lines, found)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

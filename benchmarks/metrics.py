@@ -27,7 +27,7 @@ from autopilot.core.placement.whatif import WhatIf
 from autopilot.metrics.exposition import Exposition
 from autopilot.metrics.table import MOST_SERIES, STAGES
 from autopilot.settings import shipped_policy
-from benchmarks.kit import judged, options, table, write_json
+from benchmarks.kit import FIGURE, ended, judged, options
 from benchmarks.tick import NOW_S, build_fleet
 
 NODES, GANGS, TENANTS, SERVICES, POOLS = 500, 400, 300, 30, 8
@@ -83,7 +83,7 @@ def series_of(text: bytes) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where a figure misses its goal."""
-    given = options(__doc__ or "", arguments, rounds=7)
+    given = options(__doc__, arguments, rounds=7)
     observation = large_observation()
     step = large_step(observation)
     policy = shipped_policy("recommend")
@@ -105,19 +105,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "scrape_ms": median(scrape_ms),
         "bytes": len(text),
     }
-    series, text_ms = (
-        judged(figures["series"], MOST_SERIES - 1, least=False, digits=0),
-        judged(figures["scrape_ms"], GOAL_MS, least=False, digits=0),
-    )
     rows = [
-        ("series", series),
-        ("a scrape, ms", text_ms),
+        ("series", judged(figures["series"], MOST_SERIES - 1, digits=0)),
+        ("a scrape, ms", judged(figures["scrape_ms"], GOAL_MS, digits=0)),
         ("samples of a tick, ms", f"{figures['samples_ms']:.0f}"),
         ("size of the text, kB", f"{figures['bytes'] / 1000:.0f}"),
     ]
-    table(("figure", "measured"), rows)
-    write_json(given.json, {"benchmark": "metrics", **figures})
-    return int(figures["scrape_ms"] > GOAL_MS or figures["series"] >= MOST_SERIES)
+    return ended(given, FIGURE, rows, figures)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.metered import ServiceMeter
 from autopilot.settings import shipped_policy
 from benchmarks.kit import options, table, write_json
-from benchmarks.playground_sides import INTERVAL_S, START, exporter_of, wiring_of
+from benchmarks.playground import INTERVAL_S, START, exporter_of, wiring_of
 
 GPU = "nvidia.com/gpu"
 """The one resource that OpenCost's queries ask for (`resource="nvidia_com_gpu"`)."""
@@ -254,7 +254,7 @@ def idle_of(of: Side) -> tuple[float, dict[str, float]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where GPU-hours differ by more than `NEAR`."""
-    given = options(__doc__ or "", arguments, scenario="demo", hours=8.0)
+    given = options(__doc__, arguments, scenario="demo", hours=8.0)
     hours = 0.5 if given.quick else given.hours
     with tempfile.TemporaryDirectory() as folder:
         found = side(build_world(SimulateOptions(scenario=given.scenario)), hours * 3600, Path(folder))

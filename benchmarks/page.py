@@ -29,7 +29,7 @@ from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
 from autopilot.service.settings import Role
 from autopilot.settings import shipped_policy
-from benchmarks.kit import judged, options, table, write_json
+from benchmarks.kit import FIGURE, ended, judged, options
 from benchmarks.metrics import large_observation, large_step
 
 VIEWS = ("fleet", "recommendations", "queue", "tenants", "nodes", "forecasts", "decisions", "health")
@@ -103,7 +103,7 @@ def _megabytes(loaded: Sequence[Sequence[Any]]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where a figure misses its goal."""
-    given = options(__doc__ or "", arguments, rounds=5)
+    given = options(__doc__, arguments, rounds=5)
     chromium = shutil.which("chromium")
     if chromium is None:
         print("SKIPPED: chromium is absent; `make test-services` installs it")
@@ -120,15 +120,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         desk.publisher.close()
         listener.close()
     rows = [
-        ("first paint, s", judged(figures["paint_s"], GOAL_S, least=False)),
+        ("first paint, s", judged(figures["paint_s"], GOAL_S)),
         ("numbers of the fleet shown, s", f"{figures['fleet_s']:.2f}"),
         ("slowest other view shown, s", f"{figures['slowest_view_s']:.2f}"),
         ("page with the first view, MB", f"{figures['first_mb']:.2f}"),
-        ("page with every view, MB", judged(figures["all_mb"], GOAL_MB, least=False)),
+        ("page with every view, MB", judged(figures["all_mb"], GOAL_MB)),
     ]
-    table(("figure", "measured"), rows)
-    write_json(given.json, {"benchmark": "page", **figures})
-    return int(figures["paint_s"] > GOAL_S or figures["all_mb"] > GOAL_MB)
+    return ended(given, FIGURE, rows, figures)
 
 
 if __name__ == "__main__":

@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print the tables, write the JSON; 1 when an owner waits longer than the bound or a checker finds a
     violation.
     """
-    given = options(str(__doc__), arguments, nodes=500, tenants=300, seed=1, policy="autopilot", profile=False)
+    given = options(__doc__, arguments, nodes=500, tenants=300, seed=1, policy="autopilot", profile=False)
     nodes, tenants = (40, 30) if given.quick else (given.nodes, given.tenants)
     profile = cProfile.Profile() if given.profile else None
     world = storm(nodes, tenants, given.seed)
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{found['ticks_after_the_return']} ticks after the return {found['cpu_after_the_return_s']:.1f} s"
     )
     print(
-        f"worst owner, s: {judged(found['restored_s_worst'], found['bound_s'], least=False)}; "
+        f"worst owner, s: {judged(found['restored_s_worst'], found['bound_s'])}; "
         f"violations: {found['violations'] or 'none'}"
     )
     write_json(given.json, {"benchmark": "reclaim_storm", "seed": given.seed, **_finite(found)})

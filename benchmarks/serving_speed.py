@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from benchmarks.kit import options, write_json
+from benchmarks.kit import ended, judged, options
 from simulator.inference.requests import Arrivals
 from simulator.inference.serving import ServiceSim, serving_totals
 from simulator.inference.serving_records import ServiceSpec
@@ -47,7 +48,7 @@ class Timed:
         return arrivals
 
 
-def measure(case: tuple[str, str, int, float, float], hours: float, seed: int) -> dict[str, float | int | str | None]:
+def measure(case: tuple[str, str, int, float, float], hours: float, seed: int) -> dict[str, Any]:
     """One case, start to end."""
     name, shape_name, slots, decode, load = case
     spec = ServiceSpec(
@@ -80,22 +81,22 @@ def measure(case: tuple[str, str, int, float, float], hours: float, seed: int) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; write JSON on request; 1 when a day takes longer than the goal. `--quick`: one hour."""
-    given = options(str(__doc__), arguments, hours=24.0, seed=1)
+    given = options(__doc__, arguments, hours=24.0, seed=1)
     hours = min(given.hours, 1.0) if given.quick else given.hours
-    print(
-        f"{'case':<18}{'slots':>7}{'requests':>12}{'wall s':>9}{'cpu s':>8}{'drawing s':>11}{'us/req':>8}{'day s':>8}"
-    )
-    rows = []
-    for case in CASES:
-        row = measure(case, hours, given.seed)
-        rows.append(row)
-        print(
-            f"{row['case']:<18}{row['slots']:>7}{row['requests']:>12,}{row['wall_s']:>9.1f}{row['cpu_s']:>8.1f}"
-            f"{row['drawing_cpu_s']:>11.1f}{row['us_per_request']:>8.3f}{row['day_at_1000_rps_s']:>8.1f}",
-            flush=True,
+    rows = [measure(case, hours, given.seed) for case in CASES]
+    lines = [
+        (
+            str(row["case"]),
+            f"{row['slots']}",
+            f"{row['requests']:,}",
+            *(f"{row[name]:.1f}" for name in ("wall_s", "cpu_s", "drawing_cpu_s")),
+            f"{row['us_per_request']:.3f}",
+            judged(row["day_at_1000_rps_s"], GOAL_S, digits=1),
         )
-    write_json(given.json, {"schema": "gpu-autopilot/serving-speed/1", "rows": rows})
-    return int(any(float(row["day_at_1000_rps_s"] or 0.0) > GOAL_S for row in rows))
+        for row in rows
+    ]
+    heading = ("case", "slots", "requests", "wall s", "CPU s", "drawing s", "us/request", "day s")
+    return ended(given, heading, lines, {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from autopilot.metering.segments import DAY, HOUR, Segments, open_store
 from autopilot.metering.showback import Asked, showback
 from autopilot.metering.spend import calendar_of, daily_spending
 from autopilot.settings import shipped_policy
-from benchmarks.kit import judged, options, table, write_json
+from benchmarks.kit import ended, judged, options
 from benchmarks.tick import NOW_S, build_fleet
 
 GOAL_S = 5.0
@@ -124,7 +124,7 @@ def tick_cpu_s(gpus: int) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write the JSON; 1 when an answer takes longer than the goal. `--quick`: three days."""
-    given = options(str(__doc__), arguments, gpus=10_000)
+    given = options(__doc__, arguments, gpus=10_000)
     prices, figures = load_prices(), {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -149,13 +149,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures[what] = time.perf_counter() - began_s
     cpu_s = tick_cpu_s(given.gpus)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    lines = [[what, judged(took_s, GOAL_S, least=False)] for what, took_s in figures.items()]
-    table([f"{rows:,} rows of {given.gpus:,} GPUs, {size_mb:.0f} MB", "seconds"], lines)
-    print(f"reconciled: difference {answer.reconciled.difference_ratio:.3%}; peak memory {peak_mib:.0f} MiB")
-    print(f"metering one tick of {given.gpus:,} GPUs: {cpu_s * 1000:.0f} ms of CPU")
+    lines = [[what, judged(took_s, GOAL_S)] for what, took_s in figures.items()]
+    lines += [
+        ["reconciled: difference", f"{answer.reconciled.difference_ratio:.3%}"],
+        ["peak memory", f"{peak_mib:.0f} MiB"],
+        ["metering one tick", f"{cpu_s * 1000:.0f} ms of CPU"],
+    ]
+    heading = (f"{rows:,} rows of {given.gpus:,} GPUs, {size_mb:.0f} MB", "seconds")
     found = {"gpus": given.gpus, "rows": rows, "size_mb": size_mb, "seconds": figures, "goal_s": GOAL_S}
-    write_json(given.json, {"benchmark": "showback", **found, "tick_cpu_s": cpu_s, "peak_mib": peak_mib})
-    return int(max(figures.values()) > GOAL_S)
+    return ended(given, heading, lines, {**found, "tick_cpu_s": cpu_s, "peak_mib": peak_mib})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from typing import Any
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import simulate
-from benchmarks.kit import FILES, judged, options, philly_jobs, table, write_json
+from benchmarks.kit import ended, judged, options
+from benchmarks.runs import ALONE, GPUS_PER_NODE, part_of, philly_jobs
 from simulator.baselines import TEXTBOOK
 
 ANCHOR_JOBS_PER_S = 2000.0
@@ -29,11 +30,11 @@ STATED_JOBS = 1000
 
 def speeds(jobs: Path, policies: tuple[str, ...], **more: Any) -> dict[str, float]:
     """Jobs per second of each policy, in one call."""
-    tenant, cluster = FILES["P1"]
+    tenant, nodes = ALONE["P1"]
     given = SimulateOptions(
         jobs=jobs,
         tenants=(tenant,),
-        cluster=cluster,
+        cluster=f"{nodes}x{GPUS_PER_NODE}",
         policies=policies,
         physics="ideal",
         series=False,
@@ -45,13 +46,9 @@ def speeds(jobs: Path, policies: tuple[str, ...], **more: Any) -> dict[str, floa
 
 def stated(jobs: Path) -> dict[str, list[float]]:
     """The autopilot, on a part of P1: every tick observes, decides and records, which takes minutes on P1."""
-    import pandas as pd
-
     with tempfile.TemporaryDirectory() as folder:
         part = Path(folder) / "part.parquet"
-        whole = pd.read_parquet(jobs)
-        first = whole[whole["tenant"] == FILES["P1"][0]].sort_values("submit_s", kind="stable")
-        first.head(STATED_JOBS).to_parquet(part, index=False)
+        part_of(jobs, ALONE["P1"][:1], f"0-{STATED_JOBS}").to_parquet(part, index=False)
         usual = speeds(part, ("autopilot",), journal=Path(folder) / "run.journal")
         bare = speeds(part, ("autopilot",), telemetry="off")
     return {
@@ -62,7 +59,7 @@ def stated(jobs: Path) -> dict[str, list[float]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write the JSON; 1 when a textbook order misses the target. `--quick`: one round, no autopilot."""
-    given = options(str(__doc__), arguments, rounds=5)
+    given = options(__doc__, arguments, rounds=5)
     jobs = philly_jobs()
     if jobs is None:
         return 0
@@ -79,9 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         target = judged(ratio, TARGET_RATIO, least=True, digits=1) if name in TEXTBOOK else f"{ratio:.1f}"
         lines.append([name, f"{median(each):,.0f}", f"{min(each):,.0f}..{max(each):,.0f}", target])
         figures[name] = {"jobs_per_s": median(each), "min": min(each), "max": max(each), "ratio": ratio}
-    table([f"speed on P1, {rounds} rounds", "jobs/s", "range", f"/ {ANCHOR_JOBS_PER_S:,.0f}"], lines)
-    write_json(given.json, {"benchmark": "sim_speed", "rounds": rounds, "policies": figures})
-    return int(any(figures[name]["ratio"] < TARGET_RATIO for name in TEXTBOOK))
+    heading = (f"speed on P1, {rounds} rounds", "jobs/s", "range", f"/ {ANCHOR_JOBS_PER_S:,.0f}")
+    return ended(given, heading, lines, {"rounds": rounds, "policies": figures})
 
 
 if __name__ == "__main__":

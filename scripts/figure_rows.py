@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from benchmarks.foresight import MOST_LATE, RECOVERED, WAIT_RATIO
 from benchmarks.preemption import JCT_S, USEFUL
 from benchmarks.tenants import RIVALS
 from simulator.baselines import TEXTBOOK
@@ -22,37 +21,6 @@ class Figure(NamedTuple):
     goal: str
 
 
-def of_parity(found: dict[str, Any]) -> Iterator[Figure]:
-    """How many cells of the published table differ."""
-    cells = sum(len(rows) for rows in found["found"].values())
-    yield Figure(
-        f"textbook orders and bounds on {' and '.join(found['found'])}: rows that differ from the published table",
-        f"{found['differing']} of {cells}",
-        "0",
-    )
-
-
-def of_admission(found: dict[str, Any]) -> Iterator[Figure]:
-    """Useful share, completion time and longest waits of the autopilot, and of what stands beside it."""
-    for file, rows in found["medians"].items():
-        for row in rows:
-            if row["policy"] == "fifo-skip":
-                continue
-            flags = f" (`--durations {row['durations']} --telemetry off`)" if row["durations"] else ""
-            name = f"{row['policy']}{flags}"
-            exact = row["durations"] == "exact"
-            goal = {"P1": ">= 0.90, <= 0.55, <= 1.00", "P2": ">= 0.95, <= 1.10, <= 1.10"}[file] if exact else "stated"
-            if row["durations"] == "last-two" and file == "P1":
-                goal = "mean completion below 0.75"
-            draws = f"{row['seeds']} seed{'s' if row['seeds'] > 1 else ''}"
-            value = f"{row['useful_ratio']:.3f}, {row['jct_ratio']:.2f}, {row['wait_ratio']:.2f} ({draws})"
-            yield Figure(
-                f"{file}, {name}: useful share of the bound; mean completion time and p99 wait against fifo-skip",
-                value,
-                goal,
-            )
-
-
 def of_preemption(found: dict[str, Any]) -> Iterator[Figure]:
     """Useful share, completion time, longest first starts and disruption when preemption and moves have a price.
 
@@ -60,8 +28,8 @@ def of_preemption(found: dict[str, Any]) -> Iterator[Figure]:
     """
     goals = {file: f">= {USEFUL[file]:.3f}; <= {most_s:,.0f} s; below fifo-skip" for file, most_s in JCT_S.items()}
     for row in found["rows"]:
-        disrupted = f"{row['preempted_per_1000']:.0f} + {row['moved_per_1000']:.0f}"
-        share = f"{row['useful_ratio']:.3f}; {row['jct_s']:,.0f} s"
+        disrupted = f"{row['preemptions_per_1000']:.0f} + {row['moves_per_1000']:.0f}"
+        share = f"{row['useful_ratio'] / row['bound_ratio']:.3f}; {row['jct_s']:,.0f} s"
         if row["weight"] is not None:
             yield Figure(
                 f"P1, `preemption.index_ratio` {row['weight']:g} ({LAST_TWO}): useful share; mean completion; "
@@ -74,12 +42,12 @@ def of_preemption(found: dict[str, Any]) -> Iterator[Figure]:
                 f"{row['file']}, {row['policy']}{f' ({LAST_TWO})' if row['policy'] == 'autopilot' else ''}, a "
                 f"pause or move costs 60 s of progress and 30 s of restore: useful share; mean completion; p99 "
                 f"of the first start; pauses + moves per 1,000 jobs",
-                f"{share}; {row['first_start_s_p99']:,.0f} s; {disrupted}",
+                f"{share}; {row['first_start_p99_s']:,.0f} s; {disrupted}",
                 goals[row["file"]] if row["policy"] == "autopilot" else "stated",
             )
         elif row["policy"] == "autopilot":
             plain = next(each for each in found["rows"] if (each["file"], each["policy"]) == (row["file"], "fifo-skip"))
-            jct, first = (row[key] / plain[key] for key in ("jct_s", "first_start_s_p99"))
+            jct, first = (row[key] / plain[key] for key in ("jct_s", "first_start_p99_s"))
             yield Figure(
                 f"{row['file']}, autopilot ({LAST_TWO}), same prices: mean completion and p99 of "
                 f"the first start against fifo-skip; pauses + moves per 1,000 jobs",
@@ -103,22 +71,6 @@ def of_sim_speed(found: dict[str, Any]) -> Iterator[Figure]:
             yield Figure(f"simulated jobs per second on P1, {name}", f"{row['jobs_per_s']:,.0f}", "stated")
 
 
-def of_tick(found: dict[str, Any]) -> Iterator[Figure]:
-    """CPU time of the slowest tick of each size, with shapes that repeat and with none alike."""
-    sizes = sorted(
-        {(row["nodes"], "differ" in row["tick"]) for row in found["ticks"]},
-        key=lambda each: (-each[0], each[1]),
-    )
-    for size in sizes:
-        rows = [row for row in found["ticks"] if (row["nodes"], "differ" in row["tick"]) == size]
-        worst = max(rows, key=lambda row: float(row["whole_s"]))
-        yield Figure(
-            f"one tick of {8 * size[0]:,} GPUs with {worst['gangs']:,} pending gangs, slowest ({worst['tick']})",
-            f"{worst['whole_s']:.2f} s of CPU",
-            "under 1 s",
-        )
-
-
 def of_reclaim_storm(found: dict[str, Any]) -> Iterator[Figure]:
     """How long the last owner waits for what it is guaranteed, and what that costs."""
     title = f"{found['owners']} owners return at once to {found['gpus']:,} GPUs of {found['tenants']} tenants"
@@ -134,25 +86,12 @@ def of_reclaim_storm(found: dict[str, Any]) -> Iterator[Figure]:
     )
 
 
-def of_victims(found: dict[str, Any]) -> Iterator[Figure]:
-    """The search for victims against the exact optimum."""
-    for row in found["families"]:
-        worst = max(each["lost_ratio"] for each in row["rows"] if each["possible"] and each["answered"])
-        gave_up = f", no answer for {row['unanswered']}" if row["unanswered"] else ""
-        yield Figure(
-            f"victims {row['family']}, {row['possible']} instances: lost work / exact optimum, worst; "
-            f"evicted GPUs / minimum, 95th percentile",
-            f"{worst:.2f}{gave_up}; {row['gpus_ratio_p95']:.2f}",
-            "<= 1.10; <= 1.15",
-        )
-
-
 def of_tenants(found: dict[str, Any]) -> Iterator[Figure]:
     """Many tenants on one cluster: waits, the worst tenant, and what preemption costs; `las` is no bar."""
     best = {
         file: [
             min(row[key] for row in found["rows"] if row["file"] == file and row["policy"] in RIVALS)
-            for key in ("wait_s", "slowdown")
+            for key in ("first_start_s", "slowdown")
         ]
         for file in {row["file"] for row in found["rows"]}
     }
@@ -163,45 +102,10 @@ def of_tenants(found: dict[str, Any]) -> Iterator[Figure]:
             f"{row['file']}, {row['policy']}{f' ({LAST_TWO})' if ours else ''}: mean total wait; mean wait until "
             f"the first start; "
             "worst tenant's slowdown; preemptions + moves per 1,000 jobs; lost",
-            f"{row['total_wait_s']:,.0f} s; {row['wait_s']:,.0f} s; {row['slowdown']:.2f}; "
+            f"{row['total_wait_s']:,.0f} s; {row['first_start_s']:,.0f} s; {row['slowdown']:.2f}; "
             f"{row['preemptions_per_1000']:,.0f} + {row['moves_per_1000']:,.0f}; {row['lost_gpu_s'] / 3600:,.0f} GPU-h",
             f"first start below {wait_s:,.0f} s, slowdown below {slowdown:.2f}" if ours else "stated",
         )
-
-
-def of_foresight(found: dict[str, Any]) -> Iterator[Figure]:
-    """What run-time forecasts are worth to decisions, and how many reservations start late."""
-    recorded = [row for row in found["rows"] if not row.get("draw")]
-    rows = {(row["file"], row["policy"], row["durations"]): row for row in recorded}
-    for (file, policy, mode), row in rows.items():
-        if policy == "admission":
-            met = row["kept"] + row["late"]
-            yield Figure(
-                f"{file}, policy admission (`--telemetry off`): reservations that started later than promised",
-                f"{row['late']} of {met}",
-                f"at most {100 * MOST_LATE:g} %",
-            )
-        elif mode == "predicted":
-            last, own = rows[file, policy, "last-two"], row
-            if file in RECOVERED:
-                best = rows[file, policy, "exact"]["total_wait_s"]
-                part = (last["total_wait_s"] - own["total_wait_s"]) / (last["total_wait_s"] - best)
-                yield Figure(
-                    f"{file}, autopilot (`--telemetry off`), average total wait with last-two, predicted, exact "
-                    f"run times: part recovered",
-                    f"{last['total_wait_s']:,.0f}, {own['total_wait_s']:,.0f}, {best:,.0f} s: {part:.2f}",
-                    f">= {RECOVERED[file]:.2f}",
-                )
-            else:
-                kinds = ("wait_s", "total_wait_s")
-                yield Figure(
-                    f"{file}, autopilot (`--telemetry off`), average wait until the first start and average "
-                    f"total wait, predicted / last-two",
-                    "; ".join(
-                        f"{own[kind]:,.0f} / {last[kind]:,.0f} s: {own[kind] / last[kind]:.2f}" for kind in kinds
-                    ),
-                    f"<= {WAIT_RATIO}",
-                )
 
 
 def of_forecast_speed(found: dict[str, Any]) -> Iterator[Figure]:

@@ -1,11 +1,11 @@
 """Refresh the generated parts of README.md, docs/examples.md and docs/benchmarks.md.
 
     python scripts/refresh_readme.py demo      run the demo; update docs/images and the examples
-    python scripts/refresh_readme.py figures   update the tables from the JSON files in benchmarks/out
+    python scripts/refresh_readme.py figures   renew rows of docs/benchmarks.md from the JSON files in benchmarks/out
     python scripts/refresh_readme.py           both
 
-Each part lies between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. `figures` runs no benchmark. If a benchmark
-has no JSON file, its rows stay unchanged, its name is printed, and the exit code is 1.
+Each part lies between `<!-- NAME:begin -->` and `<!-- NAME:end -->`; a row of figures ends with its command. `figures`
+runs no benchmark: rows of one without a JSON file stay as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -54,7 +54,6 @@ DEMO_FIGURES = (
     "moves",
 )
 """Rows of what the demo prints that README shows."""
-HEADER = ("| figure | measured | goal | command |", "|---|---|---|---|")
 
 
 def replace_part(page: Path, name: str, content: str) -> None:
@@ -179,56 +178,39 @@ def refresh_demo() -> None:
 # --- figures --------------------------------------------------------------------------------------
 
 
-class Benchmark(NamedTuple):
-    """One table of docs/benchmarks.md."""
-
-    title: str
-    read: Callable[[dict[str, Any]], Iterator[Figure]]
-    options: str = ""
-
-
-BENCHMARKS = {
-    "parity": Benchmark("Parity with published results", figure_rows.of_parity),
-    "admission": Benchmark("Admission and backfill alone", figure_rows.of_admission),
-    "preemption": Benchmark("Preemption at a price", figure_rows.of_preemption),
-    "sim_speed": Benchmark("Simulation speed", figure_rows.of_sim_speed),
-    "tick": Benchmark("Cost of a tick", figure_rows.of_tick),
-    "reclaim_storm": Benchmark("Reclaim storm", figure_rows.of_reclaim_storm),
-    "victims": Benchmark("Victim search against the exact optimum", figure_rows.of_victims),
-    "tenants": Benchmark("Many tenants", figure_rows.of_tenants),
-    "foresight": Benchmark("Value of run-time forecasts", figure_rows.of_foresight),
-    "forecast_speed": Benchmark("Cost of forecasting", figure_rows.of_forecast_speed),
-    "kube_sync": Benchmark("Sources of a real cluster", figure_rows.of_kube_sync),
-    "field": Benchmark("Signals and reported situations", figure_rows.of_field),
-    "serving_speed": Benchmark("Cost of simulating inference", figure_rows.of_serving_speed, " --quick"),
-    "journal_size": Benchmark("Journal size", figure_rows.of_journal_size, " --quick"),
-    "showback": Benchmark("A month of metering", figure_rows.of_showback),
+BENCHMARKS: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
+    "preemption": figure_rows.of_preemption,
+    "sim_speed": figure_rows.of_sim_speed,
+    "reclaim_storm": figure_rows.of_reclaim_storm,
+    "tenants": figure_rows.of_tenants,
+    "forecast_speed": figure_rows.of_forecast_speed,
+    "kube_sync": figure_rows.of_kube_sync,
+    "field": figure_rows.of_field,
+    "serving_speed": figure_rows.of_serving_speed,
+    "journal_size": figure_rows.of_journal_size,
+    "showback": figure_rows.of_showback,
 }
-"""The tables in order, by the name of the file in `benchmarks/` and of its JSON in `benchmarks/out`."""
+"""How the JSON in `benchmarks/out` becomes rows, by the name of the benchmark. Other rows are written by hand."""
+QUICK = ("serving_speed", "journal_size")
+"""Their rows are those of `--quick`."""
 
 
 def refresh_figures() -> int:
-    """Write the tables; 1 when a benchmark has no JSON file. The summary of README.md is written by hand."""
-    before = FIGURES.read_text(encoding="utf-8").splitlines()
-    lines: list[str] = []
-    missing = []
-    for name, benchmark in BENCHMARKS.items():
-        command, path = f"`python -m benchmarks {name}{benchmark.options}`", OUT / f"{name}.json"
+    """Renew the rows of each benchmark that has a JSON file; 1 when none has. README.md is written by hand."""
+    page = FIGURES.read_text(encoding="utf-8").splitlines()
+    renewed = []
+    for name, rows_of in BENCHMARKS.items():
+        path, command = OUT / f"{name}.json", f"`python -m benchmarks {name}{' --quick' if name in QUICK else ''}`"
         if path.exists():
-            rows = benchmark.read(json.loads(path.read_text(encoding="utf-8")))
-            written = [f"| {row.what} | {row.value} | {row.goal} | {command} |" for row in rows]
-        else:
-            missing.append(name)
-            kept = [line for line in before if line.startswith("| ") and line.endswith(f"| {command} |")]
-            written = kept or [f"| {name} | not measured here | | {command} |"]
-        lines += [f"### {benchmark.title}", "", *HEADER, *written, ""]
-    replace_part(FIGURES, "figures", "\n".join(lines))
-    if missing:
-        print(
-            f"no JSON in {OUT.relative_to(ROOT)}: run python -m benchmarks {' '.join(missing)}",
-            file=sys.stderr,
-        )
-    return int(bool(missing))
+            places = [place for place, line in enumerate(page) if line.endswith(f"| {command} |")]
+            rows = rows_of(json.loads(path.read_text(encoding="utf-8")))
+            page[places[0] : places[-1] + 1] = [
+                f"| {row.what} | {row.value} | {row.goal} | {command} |" for row in rows
+            ]
+            renewed.append(name)
+    FIGURES.write_text("\n".join(page) + "\n", encoding="utf-8")
+    print(f"renewed: {', '.join(renewed) or f'nothing; {OUT.relative_to(ROOT)} has no JSON'}", file=sys.stderr)
+    return int(not renewed)
 
 
 def main() -> int:

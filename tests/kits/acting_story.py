@@ -21,11 +21,11 @@ from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import State
 from autopilot.playground.acting import GATED_BY
 from autopilot.playground.agreement import disagreements
-from benchmarks.playground_acting import ActingRun, figures, policy_of
 from simulator.world.facts import Evicting
 from tests.kits.approving import ApprovingRun
 from tests.kits.gateway_kit import GatewayRun, MortalGatewayRun
 from tests.kits.killing import Boundaries, MortalRun
+from tests.kits.playground_acting import ActingRun, figures, policy_of
 from tests.kits.playground_kit import job, person
 from tests.kits.standing import USUAL, Delay, Late, Standing
 

@@ -11,8 +11,8 @@ from autopilot.controller import Wiring
 from autopilot.core.model.records import Batch, ServiceSignals
 from autopilot.playground.stage import Stage
 from autopilot.service.site import Site
-from benchmarks.playground_acting import ActingRun
 from tests.kits.killing import MortalRun
+from tests.kits.playground_acting import ActingRun
 
 WINDOW_S, RECENT_S = 300.0, 60.0
 

@@ -34,7 +34,6 @@ from autopilot.readiness import line
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.memory import ClusterMemory
 from autopilot.service.site import Site
-from benchmarks.playground_acting import ActingRun
 from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector
 from tests.hostile.api_wire import Write
@@ -42,6 +41,7 @@ from tests.kits.acting_kit import Locked
 from tests.kits.deciding_kit import STEP_S, Deciding
 from tests.kits.kueue_kit import JOBS
 from tests.kits.lead_kit import NAME, with_namespace
+from tests.kits.playground_acting import ActingRun
 from tests.kits.standing import STOP_SECONDS, Delay, Standing, stops_work
 
 Obj = dict[str, Any]

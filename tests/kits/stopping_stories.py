@@ -13,11 +13,11 @@ from typing import Any
 
 from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.policy import Policy
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import CHECKED
 from tests.kits.core_world import with_policy
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
+from tests.kits.playground_acting import policy_of
 
 Obj = dict[str, Any]
 STOPS = "kubelet.playground/stop-seconds"

@@ -1,24 +1,24 @@
-"""Forecasts are never much worse than their floor: a sample of `python -m benchmarks.forecast_guarantee`."""
+"""Forecasts are never much worse than their floor, on generated series."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.forecast_guarantee import (
+from tests.kits.forecast_floor import (
     WORST_RATIO,
+    ZOO,
     Row,
+    Window,
     backtested,
     controlled,
     coverage_bounds,
     judged_rows,
-    measured,
     scored,
+    zoo_windows,
 )
-from benchmarks.forecast_series import ZOO, Window, zoo_windows
 
 ROW = Row("backtest", "kind", 0, "a", 1, 2000, 10.0, 10.0, 10.0, 10.0, 1980, 1.0, 1.0)
 
@@ -105,14 +105,3 @@ def test_an_outcome_equal_to_its_bound_is_covered_and_unknown_ones_are_not_score
     floor[:, 3] = np.nan
     (row,) = scored("backtest", window, (1,), came, upper, floor)
     assert (row.outcomes, row.covered, row.error) == (2, 1, 0.5)
-
-
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    """Windows that were measured are not measured again."""
-    rng = np.random.default_rng(0)
-    windows = [Window(f"kind {each}", 10.0, (1,), 0, ("a",), rng.random((1, 60)) + 1.0) for each in range(2)]
-    kept = str(tmp_path / "rows.jsonl")
-    first = measured(iter(windows[:1]), 0, "", kept)
-    assert measured(iter(windows), 0, "", kept)[: len(first)] == first
-    assert len((tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()) == 2 * len(first)
-    assert not measured(iter(windows), 0, "other", "")

@@ -16,10 +16,10 @@ import pytest
 
 from apiserver.http.faults import QUIET, FaultPlan
 from autopilot.core.model.snapshot import State
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_story import Story
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
+from tests.kits.playground_acting import policy_of
 
 DOWN, LOSES_ANSWERS = FaultPlan(error=1.0), FaultPlan(dropped=1.0)
 BEFORE, MEANWHILE = ("before-0", "before-1"), tuple(f"meanwhile-{number}" for number in range(5))

@@ -24,10 +24,10 @@ from autopilot.playground.run import PlaygroundOptions, settings_of
 from autopilot.service.state_folder import places
 from autopilot.service.wiring import wire
 from autopilot.settings import StaticPolicySource
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_story import Story
 from tests.kits.approving import approve as annotate
 from tests.kits.approving import recommendations
+from tests.kits.playground_acting import policy_of
 from tests.kits.playground_kit import stage_of
 
 LONGEST_S = 120.0

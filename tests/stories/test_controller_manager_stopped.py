@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import CHECKED
 from tests.kits.deciding_kit import Deciding
 from tests.kits.killed_stories import STOPPING
 from tests.kits.killed_stories import play as tell
 from tests.kits.kueue_kit import JOBS
+from tests.kits.playground_acting import policy_of
 from tests.kits.standing import EVERY, USUAL, WORST, Standing
 from tests.kits.stopping_stories import STORIES, play
 

@@ -16,8 +16,8 @@ import pytest
 
 from autopilot.contract.annotations import STOPPED
 from autopilot.core.model.snapshot import State
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_story import WORKLOADS, Story
+from tests.kits.playground_acting import policy_of
 from tests.kits.standing import WORST
 
 WINDOW_S, GRACE_S = 1800.0, 600.0

@@ -18,9 +18,9 @@ from autopilot.contract.scaling import CEILING, read_ceiling
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import State
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_story import Begin, Story
 from tests.kits.killing import MortalRun
+from tests.kits.playground_acting import policy_of
 from tests.kits.standing import WORST
 
 Obj = dict[str, Any]

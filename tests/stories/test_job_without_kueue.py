@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from autopilot.contract.annotations import MANAGE, PLACEMENT, STOPPED
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import PODS, pod_spec
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS, SPACE
+from tests.kits.playground_acting import policy_of
 
 
 def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:

@@ -17,9 +17,9 @@ import pytest
 
 from actuators.kubernetes.changes import GATED_BY
 from autopilot.contract.annotations import CONTROLLER
-from benchmarks.playground_acting import policy_of
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
+from tests.kits.playground_acting import policy_of
 
 DOWN_S = 600.0
 WAITING = tuple(f"waits-{number}" for number in range(5))

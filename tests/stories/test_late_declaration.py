@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import CHECKED
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
+from tests.kits.playground_acting import policy_of
 
 CONTRACT = "gpu-autopilot.io/"
 

@@ -20,11 +20,11 @@ from actuators.kubernetes.levers.mig_config import CONFIG_MAP
 from actuators.kubernetes.mig_node import CONFIG, STATE
 from apiserver.actors.mig_manager import MigOptions
 from autopilot.contract.annotations import MANAGE, MIG_GEOMETRY
-from benchmarks.playground_acting import policy_of
 from tests.kits.core_world import with_policy
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
 from tests.kits.mig_kit import AMOUNTS, SPACE, add_gpu_operator, labels_of_small
+from tests.kits.playground_acting import policy_of
 
 GPU, SMALL, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 WHOLE = {"cpu": "64", GPU: "2"}

@@ -13,9 +13,9 @@ from typing import Any
 from actuators.kubernetes.mig_node import CONFIG, STATE
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import State
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_story import PRODUCT, Story
 from tests.kits.core_world import with_policy
+from tests.kits.playground_acting import policy_of
 
 Obj = dict[str, Any]
 WHOLE, SMALL, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"

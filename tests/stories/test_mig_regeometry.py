@@ -18,11 +18,11 @@ from actuators.kubernetes.mig_node import CONFIG, STATE
 from apiserver.actors.mig_manager import MigOptions
 from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.records import OutcomeKind
-from benchmarks.playground_acting import policy_of
 from tests.kits.core_world import with_policy
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
 from tests.kits.mig_kit import AMOUNTS, HALVES, SMALL, SPACE, Scene, add_gpu_operator, labels_of_small
+from tests.kits.playground_acting import policy_of
 
 HALF = "nvidia.com/mig-3g.40gb"
 

@@ -16,11 +16,11 @@ import pytest
 
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, MANAGE
 from autopilot.core.model.snapshot import State
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import PODS
 from tests.kits.acting_story import Story
 from tests.kits.core_world import with_policy
 from tests.kits.deciding_kit import Deciding, during
+from tests.kits.playground_acting import policy_of
 
 GRACE_S = 60.0
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

@@ -14,10 +14,10 @@ import pytest
 from apiserver.kueue.config import Config, WaitForPodsReady
 from autopilot.contract.annotations import MANAGE, PLACEMENT
 from autopilot.core.model.snapshot import Gate
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_kit import PODS, pod_spec
 from tests.kits.deciding_kit import Deciding
 from tests.kits.kueue_kit import JOBS
+from tests.kits.playground_acting import policy_of
 
 
 def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
 from autopilot.core.model.snapshot import State
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_story import Story
+from tests.kits.playground_acting import policy_of
 
 GRACE_S = 300.0
 """Above 180 s, so that the request goes by annotation; work with a shorter grace gets SIGTERM alone."""

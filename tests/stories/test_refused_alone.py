@@ -14,9 +14,9 @@ import pytest
 
 from actuators.kubernetes.levers.mig_config import CONFIG_MAP
 from autopilot.contract.annotations import MANAGE
-from benchmarks.playground_acting import policy_of
 from tests.kits.deciding_kit import Deciding
 from tests.kits.mig_kit import SPACE
+from tests.kits.playground_acting import policy_of
 from tests.stories.test_mig_regeometry import leave
 from tests.stories.test_mig_regeometry import open_cluster as open_mig_cluster
 

@@ -7,9 +7,9 @@ on a node that stays. When the node goes, nothing runs there.
 from __future__ import annotations
 
 from autopilot.core.model.snapshot import State
-from benchmarks.playground_acting import policy_of
 from tests.kits.acting_story import Begin
 from tests.kits.core_world import with_policy
+from tests.kits.playground_acting import policy_of
 
 SPOT = "    - {name: spot, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB, spot: true}"
 

@@ -7,7 +7,7 @@ import pytest
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
-from benchmarks.playground_acting import APART_S, GOAL_RATIO, RESOLUTION_S, compare, one_by_one, policy_of
+from tests.kits.playground_acting import APART_S, GOAL_RATIO, RESOLUTION_S, compare, one_by_one, policy_of
 
 
 def test_no_two_arrivals_come_at_one_moment() -> None:

@@ -10,7 +10,7 @@ import pytest
 from autopilot.contract.annotations import CHECK
 from autopilot.core.model.snapshot import State
 from autopilot.playground.stage import Stage
-from benchmarks.playground_acting import figures
+from tests.kits.playground_acting import figures
 from tests.kits.playground_kit import found_until, job, person, stage_of
 
 JOBS, WORKLOADS = "jobs.batch", "workloads.kueue.x-k8s.io"

@@ -24,9 +24,9 @@ from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import AtMost, Live, controller_site, go_live
 from autopilot.playground.run import free_address, what_to_try, write_private
 from autopilot.settings import StaticPolicySource, shipped_policy
-from benchmarks.playground import compare, shown, simulated
 from tests.conftest import ROOT
 from tests.kits.playground_kit import job, stage_of
+from tests.kits.playground_proposals import compare, shown, simulated
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_metrics_of_each_node_name_the_pods(live: Live) -> None:
 def test_fifteen_minutes_of_quickstart_agree(tmp_path: Path) -> None:
     """API and simulator at every tick, and the proposals of both sides at every moment."""
     world = build_world(SimulateOptions(scenario="quickstart"))
-    there, wrong, _ = shown(world, 900.0, tmp_path, check=True)
+    there, wrong = shown(world, 900.0, tmp_path, check=True)
     assert wrong == 0
     result = compare(simulated(world, 900.0), there)
     assert result.ticks == 30
@@ -94,14 +94,12 @@ def test_fifteen_minutes_of_quickstart_agree(tmp_path: Path) -> None:
 
 
 def test_proposals_agree_while_nodes_are_lost(tmp_path: Path) -> None:
-    """Spot nodes are reclaimed at once: what is proposed then is the same on both sides. `python -m
-    benchmarks.playground` plays all of the scenario, in which they are lost after an hour.
-    """
+    """Spot nodes are reclaimed at once: what is proposed then is the same on both sides."""
     text = (ROOT / "simulator" / "scenarios" / "spot-cascade.yaml").read_text("utf-8")
     assert text.count("spot_at: 1h") == 1
     (tmp_path / "soon.yaml").write_text(text.replace("spot_at: 1h", "spot_at: 20m"), "utf-8")
     world = build_world(SimulateOptions(scenario=str(tmp_path / "soon.yaml")))
-    there, wrong, _ = shown(world, 1500.0, tmp_path, check=True)
+    there, wrong = shown(world, 1500.0, tmp_path, check=True)
     result = compare(simulated(world, 1500.0), there)
     assert wrong == 0
     assert result.equal > 20

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import fsum, inf, isfinite
@@ -33,8 +33,7 @@ from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.capping import Capped
 from autopilot.service.site import Site
 from autopilot.settings import shipped_policy
-from benchmarks.kit import options, table, write_json
-from benchmarks.playground_sides import INTERVAL_S, START, arm, exporter_of, faults_of, wiring_of
+from benchmarks.playground import INTERVAL_S, START, exporter_of, wiring_of
 from simulator.baselines.kueue import cohort_specs
 from simulator.checkers import Violation
 from simulator.running.accounting import gpu_s
@@ -43,6 +42,7 @@ from simulator.running.simulation import Simulation
 from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS, up_to_grid
+from tests.kits.playground_sides import arm, faults_of
 
 LISTS = -1.0
 """After an outage everything is listed again. A watch that resumes would wait for a bookmark, which the server sends by
@@ -234,8 +234,6 @@ def acted(world: World, until_s: float, folder: Path, policy: Policy, **more: An
         run.close()
 
 
-SCENARIOS = {"quickstart": 2.0, "spot-cascade": 1.5, "reclaim-storm": 3.0}
-"""Hours of each scenario that are compared."""
 GOAL_RATIO = 0.05
 APART_S = 1.0
 """Between two arrivals. Creation times of Kubernetes have whole seconds."""
@@ -257,54 +255,3 @@ def compare(scenario: str, hours: float, policy: Policy, **more: Any) -> tuple[F
     one = simulated(world, hours * 3600.0, policy)
     with tempfile.TemporaryDirectory() as folder:
         return one, acted(world, hours * 3600.0, Path(folder), policy, **more)
-
-
-HEADS = (
-    "scenario",
-    "side",
-    "started",
-    "mean wait s",
-    "lost GPU s",
-    "useful GPU s",
-    "preemptions",
-    "migrations",
-    "violations",
-    "disagree",
-    "ticks",
-    "CPU s",
-)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; 1 where a figure differs by more than the goal, or an invariant is broken."""
-    given = options(__doc__ or "", arguments, scenario="", hours=0.0, policy="autopilot")
-    plan = {given.scenario: given.hours or SCENARIOS.get(given.scenario, 2.0)} if given.scenario else SCENARIOS
-    if given.quick:
-        plan = {"quickstart": 0.5}
-    rows = []
-    missed = False
-    for name, hours in plan.items():
-        both = compare(name, hours, policy_of(given.policy))
-        for side, found in zip(("simulate", "playground"), both, strict=True):
-            row = (
-                name,
-                side,
-                f"{found.started}/{found.submitted}",
-                f"{found.mean_wait_s:.1f}",
-                f"{found.lost_gpu_s:.0f}",
-            )
-            more = (f"{found.useful_gpu_s:.0f}", found.preemptions, found.migrations, len(found.violations))
-            rows.append((*row, *map(str, more), str(found.disagreements), str(found.ticks), f"{found.cpu_s:.0f}"))
-            missed |= bool(found.violations) or bool(found.disagreements)
-            for each in found.outcomes[:10]:
-                print(f"{name}: {each.kind.value}: {each.reason}")
-        one, other = both
-        missed |= abs(other.mean_wait_s - one.mean_wait_s) > max(GOAL_RATIO * one.mean_wait_s, RESOLUTION_S)
-        missed |= abs(other.lost_gpu_s - one.lost_gpu_s) > GOAL_RATIO * one.lost_gpu_s
-    table(HEADS, rows)
-    write_json(given.json, {"rows": [dict(zip(HEADS, row, strict=True)) for row in rows]})
-    return int(missed)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
