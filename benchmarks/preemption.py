@@ -12,7 +12,7 @@ gang must be than that of the gang it pauses. A higher ratio causes fewer pauses
     python -m benchmarks.preemption [--quick] [--files P1,P2,T1,...] [--policy autopilot] [--workers 2]
         [--curve 1.5,6,12] [--keep ROWS.jsonl] [--json OUT]
 
-`--quick` runs the first 200 jobs of P1. With `--keep` every measured row is written at once, and an interrupted run
+`--quick` runs the first 60 jobs of P1. With `--keep` every measured row is written at once, and an interrupted run
 resumes.
 """
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if philly_jobs() is None:
         return 0
-    files, jobs = (["P1"], "0-200") if given.quick else (given.files.split(","), "")
+    files, jobs = (["P1"], "0-60") if given.quick else (given.files.split(","), "")
     calls = [Call(file, name, 1, jobs=jobs) for file in files for name in (*BASELINES, given.policy)]
     if not given.quick and "P1" in files:
         calls += [Call("P1", given.policy, 1, settings=f"{WEIGHT}={each}") for each in given.curve.split(",") if each]

@@ -7,8 +7,8 @@ the GPU-hours whose owner was away, those that other work used; a return is earl
     python -m benchmarks scenarios [--quick] [--scenarios demo,hoarders] [--policies static,autopilot] [--seeds 5]
         [--settings FIELD=VALUE,...] [--horizon 8h] [--workers 1] [--keep ROWS.jsonl] [--json OUT]
 
-Without `--policies` each scenario has its own. `--settings` are put on top of each policy. `--quick` plays two hours
-of one seed of `fragmented`. With `--keep` every measured row is written at once, and an interrupted run resumes.
+Without `--policies` each scenario has its own. `--settings` are put on top of each policy. `--quick` plays one seed
+of `quickstart`. With `--keep` every measured row is written at once, and an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep="",
     )
     if given.quick:
-        given.scenarios, given.seeds, given.horizon = "fragmented", 1, given.horizon or "2h"
+        given.scenarios, given.seeds = "quickstart", 1
     calls = [
         Call(scenario, policy, seed, settings=given.settings, horizon=given.horizon)
         for scenario in given.scenarios.split(",")

@@ -16,7 +16,7 @@ kueue and easy. `las` is no bar, because it knows no guarantees and may stop any
         [--durations last-two] [--slice 400-1400] [--jitter 0.05 --seed 1] [--workers 2] [--keep ROWS.jsonl]
         [--json OUT]
 
-`--quick` runs the first 300 jobs of P12. `--slice A-B` runs jobs A to B of each file by submit, as a trace of their
+`--quick` runs the first 60 jobs of P12. `--slice A-B` runs jobs A to B of each file by submit, as a trace of their
 own. `--files` takes P1, P2, M1, M2 and M3 too; with `--durations last-two`, `predicted` and `exact` they tell what
 forecasts are worth. `--policy` takes a policy file too; `--policy ""` measures the baselines alone. `--jitter` and
 `--seed` draw durations as `simulate` does. With `--keep` every measured row is written at once, and an interrupted run
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if philly_jobs() is None:
         return 0
     if given.quick:
-        given.files, given.slice = "P12", given.slice or "0-300"
+        given.files, given.slice = "P12", given.slice or "0-60"
     files = given.files.split(",")
     if unknown := [file for file in files if file not in FILES]:
         raise SystemExit(f"--files: {unknown[0]!r} is not one of {', '.join(FILES)}")
