@@ -20,8 +20,10 @@ from autopilot.core.model.policy import Policy, check_policy
 from autopilot.policies.checking import checked_policy, nearest, show
 from autopilot.policies.dialect import read_yaml, write_yaml
 from autopilot.policies.policy_tree import (
+    EXPERT,
     duration_text,
     is_duration,
+    is_expert,
     plain,
     policy_fields,
     value_text,
@@ -130,6 +132,8 @@ def _from_base(message: str, spec: Mapping[str, Any], base: Policy) -> str:
 
 
 def _is_named(spec: Mapping[str, Any], path: str) -> bool:
+    if path in (spec.get(EXPERT) or {}):
+        return True
     found: Any = spec
     for step in path.split("."):
         found = found.get(step) if isinstance(found, Mapping) else None
@@ -180,7 +184,20 @@ def policy_to_yaml(policy: Policy, changed_only_against: str | None = None) -> s
     base = shipped_policy(changed_only_against) if changed_only_against else None
     written = _readable(policy, "", base)
     head = {"name": policy.name, "base": changed_only_against} if base else {}
-    return write_yaml(head | written)
+    return write_yaml(head | _expert_apart(written))
+
+
+def _expert_apart(written: dict[str, Any]) -> dict[str, Any]:
+    """A whole tree with its expert fields under `expert`, by path."""
+    chosen: dict[str, Any] = {}
+    expert: dict[str, Any] = {}
+    for field in policy_fields():
+        section, _, name = field.path.rpartition(".")
+        there = written.get(section, {}) if section else written
+        if name in there:
+            place = expert if is_expert(field.path) else chosen.setdefault(section, {}) if section else chosen
+            place[field.path if is_expert(field.path) else name] = there[name]
+    return chosen | ({EXPERT: expert} if expert else {})
 
 
 def _readable(value: Any, name: str, base: Any) -> Any:

@@ -264,7 +264,7 @@ AUTOPILOT_PAGE = Page(
         ),
         lines(
             "Realised use / promised use",
-            "Below promises.least_ratio an action may only recommend (capped: 1).",
+            "An action that realises less than half of its promise may only recommend (capped: 1).",
             "percentunit",
             Target(
                 f"{by('action', 'realised_use_gpu_seconds')} / ({by('action', 'promised_use_gpu_seconds')} > 0)",

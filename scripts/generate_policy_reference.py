@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from autopilot.core.model.policy import Policy  # noqa: E402  # the checkout first, not an installed copy
-from autopilot.policies.policy_tree import PolicyField, hints_of, policy_fields, value_text  # noqa: E402
+from autopilot.policies.policy_tree import (  # noqa: E402
+    PolicyField,
+    hints_of,
+    is_expert,
+    policy_fields,
+    value_text,
+)
 from autopilot.settings import (  # noqa: E402
     API_VERSION,
     DEFAULT_BASE,
@@ -46,13 +52,17 @@ name: night-shift
 modes:
   backfill: auto
 reservation:
-  timeout_s: 12h
+  depth: 2
+expert:
+  reservation.timeout_s: 12h
 ```
 
 - What a file does not name is as in its `base`, one of the shipped policies; without that line, `{base}`.
 - `name` is by default the name of the file without its ending.
 - A field whose name ends in `_s` is a duration: seconds (`90`) or a text such as `90s`, `15m`, `1h30m`, `7d`.
 - A list or a mapping of names replaces that of the base as a whole.
+- The [expert fields](#expert-fields) stand under `expert`, each by its path. Their defaults are meant for any cluster;
+  a site or a study may need another value. Numbers that nobody needs to change are constants in the code.
 - The same tree may stand under `spec` of a Kubernetes object:
 
 ```yaml
@@ -84,13 +94,14 @@ def render() -> str:
         api_version=API_VERSION,
         kind=KIND,
     )
-    leaves = policy_fields()
+    leaves = [field for field in policy_fields() if not is_expert(field.path)]
     parts = [head, "\n## Top level\n", _table(field for field in leaves if "." not in field.path)]
     for name in hints_of(Policy):
         section = getattr(Policy(), name)
-        if is_dataclass(section) and fields(section):
+        if is_dataclass(section) and any(field.path.startswith(f"{name}.") for field in leaves):
             parts.append(f"\n## `{name}`\n\n{_docstring(section)}\n")
             parts.append(_table(field for field in leaves if field.path.startswith(f"{name}.")))
+    parts += ["\n## Expert fields\n", _table(field for field in policy_fields() if is_expert(field.path))]
     return "".join([*parts, _shipped()])
 
 

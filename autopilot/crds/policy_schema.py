@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.units import SECONDS
-from autopilot.policies.policy_tree import bare, hints_of, is_duration, item_of, meaning_of
+from autopilot.policies.policy_tree import EXPERT, bare, hints_of, is_duration, is_expert, item_of, join, meaning_of
 from autopilot.settings import DEFAULT_BASE, policy_names
 
 Schema = dict[str, Any]
@@ -46,7 +46,6 @@ without its base; the service checks all of them.
 """
 
 EXTRA: Mapping[str, Schema] = {
-    "tenancy.fair_preemption_rules": {"minItems": 1},
     "price_weight": {
         "additionalProperties": {
             "type": "number",
@@ -68,17 +67,26 @@ def policy_spec_schema() -> Schema:
         "enum": list(policy_names()),
         "description": f"the shipped policy that supplies the fields that are not set; without it: {DEFAULT_BASE}",
     }
-    spec["properties"] = {"base": base, **spec["properties"]}
+    expert = {
+        "type": "object",
+        "description": "expert fields by path, such as regeometry.dwell_s: 5m (docs/policy.md)",
+        "maxProperties": MOST_NAMES,
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    spec["properties"] = {"base": base, **spec["properties"], EXPERT: expert}
     return spec
 
 
 def _section(kind: type, path: str, meaning: str) -> Schema:
+    fields = {join(path, name): _field(hint, name, join(path, name)) for name, hint in hints_of(kind).items()}
     found: Schema = {
         "type": "object",
         "description": meaning,
         "x-kubernetes-preserve-unknown-fields": True,
         "properties": {
-            name: _field(hint, name, f"{path}.{name}" if path else name) for name, hint in hints_of(kind).items()
+            full.rpartition(".")[2]: field
+            for full, field in fields.items()
+            if (field["properties"] if "properties" in field else not is_expert(full))
         },
     }
     if path in RULES:

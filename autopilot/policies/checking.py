@@ -20,15 +20,18 @@ from autopilot.core.model.errors import nearest as nearest_name
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.units import parse_duration_s
 from autopilot.policies.policy_tree import (
+    EXPERT,
     allowed_text,
     bare,
     hints_of,
     is_duration,
+    is_expert,
     item_of,
     join,
     meaning_of,
     plain,
     policy_fields,
+    value_text,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ def checked_policy(spec: Mapping[str, Any], base: Policy) -> tuple[Policy | None
     from pydantic import ValidationError
 
     problems: list[str] = []
-    data = _section(spec, Policy, "", base, problems)
+    data = _section(_with_expert(spec, problems), Policy, "", base, problems)
     policy = None
     try:
         # strict, and in JSON mode: a list may be a tuple and a text an enum, but `"5"` is no number
@@ -64,6 +67,50 @@ def checked_policy(spec: Mapping[str, Any], base: Policy) -> tuple[Policy | None
             path, name, hint = _place(wrong["loc"])
             problems.append(_refusal(wrong["input"], hint, path, name))
     return (None if problems else policy), problems
+
+
+# --- expert fields --------------------------------------------------------------------------------
+
+
+def _with_expert(spec: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """`spec` with the expert fields, which stand under `expert` by path, at their places in the tree."""
+    paths = {field.path for field in policy_fields()}
+    out_of_place = [path for path in _paths(spec) if path in paths and is_expert(path)]
+    problems += [f"{path}: an expert field; write it as `{EXPERT}: {{{path}: ...}}`" for path in out_of_place]
+    given = spec.get(EXPERT, {})
+    if not isinstance(given, Mapping):
+        problems.append(f"{EXPERT}: {show(given)} is not allowed; it takes a mapping of paths to values")
+        given = {}
+    tree: dict[str, Any] = {key: value for key, value in spec.items() if key != EXPERT}
+    for path, value in given.items():
+        if path in paths and is_expert(path):
+            section, _, name = path.rpartition(".")
+            if not isinstance(tree.setdefault(section, None) or {}, Mapping):
+                continue  # refused in the walk
+            tree[section] = {**(tree[section] or {}), name: value}
+        elif path in paths:
+            problems.append(f"{EXPERT}.{path}: no expert field; write {path} at its place in the policy")
+        else:
+            problems.append(f"{EXPERT}.{path}: {_no_field(path) or f'no such field{nearest(path, paths)}'}")
+    return tree
+
+
+def _paths(spec: Mapping[str, Any], above: str = "") -> list[str]:
+    """The paths of all that a spec sets, sections included."""
+    found = []
+    for key, value in spec.items():
+        path = join(above, str(key))
+        found += [path, *(_paths(value, path) if isinstance(value, Mapping) and path != EXPERT else ())]
+    return found
+
+
+def _no_field(path: str) -> str:
+    """What became of a former field that is a constant now; "" for any other path."""
+    section, _, name = path.rpartition(".")
+    kind = type(getattr(Policy(), section, None))
+    if not is_dataclass(kind) or name in hints_of(kind) or not isinstance(getattr(kind, name, None), int | float):
+        return ""
+    return f"no field any more: it is always {value_text(getattr(kind, name), name)}; remove it"
 
 
 # --- the walk -------------------------------------------------------------------------------------
@@ -80,7 +127,7 @@ def _section(value: Any, kind: type, path: str, base: Any, problems: list[str]) 
     for key, item in value.items():
         if key not in hints:
             where = join(path, key if key.isidentifier() and len(key) <= SHOWN_LETTERS else show(key))
-            problems.append(f"{where}: no such field{_nearest_field(key, path, hints)}")
+            problems.append(f"{where}: {_no_field(where) or f'no such field{_nearest_field(key, path, hints)}'}")
             continue
         found = _value(item, hints[key], join(path, key), key, getattr(base, key, None), problems)
         if found is not _REFUSED:

@@ -20,10 +20,44 @@ from autopilot.core.model.units import SECONDS
 
 MAX_EXACT_S = 2.0**53  # whole seconds above this are no longer exact in a float
 
+EXPERT = "expert"
+"""The field of a policy file that sets expert fields, by their path."""
+CHOSEN: Mapping[str, tuple[str, ...]] = {
+    "": ("name", "horizon_s", "rules", "price_weight"),
+    "order": ("short_s", "width_exponent", "aging_s", "aging_exponent", "hazard_weight", "max_wait_s"),
+    "reservation": ("depth", "firm_after_s", "share_hold_s"),
+    "tenancy": ("usage_half_life_s", "time_sharing", "guarantee", "guarantee_by_queue"),
+    "preemption": (
+        "grace_s",
+        "without_checkpoint",
+        "checkpoint_writers",
+        "saves_prior",
+        "time_sharing",
+        "index_ratio",
+    ),
+    "regeometry": ("instance_s", "gpu_s", "node_s"),
+    "capacity": ("pools",),
+    "storms": ("least",),
+    "enforcement": ("spend_suspends",),
+    "idle": ("window_s", "interactive_grace_s", "batch_grace_s", "working_hours"),
+    "hysteresis": ("dwell_s", "cool_down_s"),
+    "budget": ("per_cluster", "per_tenant", "per_node", "concurrent"),
+    "protection": ("classes", "min_runtime_s", "most_stops"),
+    "approval": ("valid_s",),
+    "journal": ("max_mib", "max_age_s"),
+}
+"""The fields that a person chooses, by section; all modes are. The others have defaults for every cluster: expert."""
+
+
+def is_expert(path: str) -> bool:
+    """Whether a policy file sets this field under `expert`."""
+    section, _, name = path.rpartition(".")
+    return section != "modes" and name not in CHOSEN.get(section, ())
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyField:
-    """One field that a policy file may set; `path` as in `reservation.depth`."""
+    """One field that a policy file may set, an expert one under `expert`; `path` as in `reservation.depth`."""
 
     path: str
     meaning: str

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from autopilot.core.model.records import Code
 from autopilot.core.model.units import format_gpu_s, format_ratio
 from autopilot.explain.proposals import Answer
+from autopilot.policies.policy_tree import is_expert
 from autopilot.report.data import DecisionRow, PolicyRun
 from autopilot.report.words import count, pick
 
@@ -17,7 +18,6 @@ FIELD_OF: dict[Code, str] = {
     Code.STALE_TELEMETRY: "freshness.telemetry_s",
     Code.PAUSED: "pause.length_s",
     Code.STORM: "storms.per_hour",
-    Code.CAPPED: "promises.least_ratio",
     Code.PROTECTED_CLASS: "protection.classes",
     Code.MIN_RUNTIME: "protection.min_runtime_s",
     Code.STOPPED_OFTEN: "protection.most_stops",
@@ -34,8 +34,6 @@ FIELD_OF: dict[Code, str] = {
     Code.BLAST_RADIUS: "preemption.blast_ratio",
     Code.WITHOUT_CHECKPOINT: "preemption.without_checkpoint",
     Code.FORECAST_STALE: "scale_ahead.forecast_age_s",
-    Code.FORECAST_UNPROVEN: "scale_ahead.least_outcomes",
-    Code.FORECAST_UNCALIBRATED: "scale_ahead.coverage_slack",
     Code.RESERVED: "reservation.depth",
     Code.BOUND: "limits.proposals_per_tick",
 }
@@ -152,11 +150,12 @@ def _of_guards(run: PolicyRun) -> list[str]:
         return []
     refused = [row for row in run.decisions if any(each == code for _, each, _ in row.refusals)]
     path = FIELD_OF[Code(code)]
+    expert = " (an expert field)" if is_expert(path) else ""
     now = f" (now {run.policy[path]})" if path in run.policy else ""
     return [
         f"Code {code} refused {len(refused):,} decisions ({_most_of(refused)}) with a gain of "
-        f"{format_gpu_s(gains[code])}. If that is too cautious, change {path}{now} and compare both policies with "
-        "autopilot simulate."
+        f"{format_gpu_s(gains[code])}. If that is too cautious, change {path}{expert}{now} and compare both "
+        "policies with autopilot simulate."
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Interval
 from typing_extensions import Doc
@@ -285,28 +285,19 @@ class ScaleAhead:
         Interval(ge=0, le=DAY_S),
         Doc("a floor is at least the highest number of replicas desired within this time"),
     ] = 300.0
-    lease_s: Annotated[
-        float,
-        Interval(ge=60, le=DAY_S),
-        Doc(
-            "a floor that is not renewed lapses after this long, even if the autopilot is gone; it is renewed after "
-            "half of this time"
-        ),
-    ] = 1800.0
+    # a floor that is not renewed lapses after this long, even if the autopilot is gone; it is renewed after
+    # half of this time
+    lease_s: ClassVar[float] = 1800.0
     most_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
         Doc("a floor is at most this multiple of the replicas that the present load needs"),
     ] = 4.0
     forecast_age_s: Annotated[float, Interval(ge=1, le=DAY_S), Doc("a forecast older than this is not used")] = 180.0
-    least_outcomes: Annotated[
-        int, Interval(ge=0, le=1_000_000), Doc("outcomes that must be known before a forecast is used")
-    ] = 30
-    coverage_slack: Annotated[
-        float,
-        Interval(ge=0, le=1),
-        Doc("how far the share of outcomes within the promise may be below the promised level"),
-    ] = 0.03
+    # outcomes that must be known before a forecast is used
+    least_outcomes: ClassVar[int] = 30
+    # how far the share of outcomes within the promise may be below the promised level
+    coverage_slack: ClassVar[float] = 0.03
     violation_ratio: Annotated[
         float,
         Interval(ge=0, le=1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Interval
 from typing_extensions import Doc
@@ -37,47 +37,25 @@ class Recovery:
             "checkpoint must be requested"
         ),
     ] = 60.0
-    stuck_after_s: Annotated[
-        float,
-        Interval(ge=60, le=7 * DAY_S),
-        Doc("evicted work that still holds its GPUs this long after its grace is stopped by force"),
-    ] = 900.0
+    # evicted work that still holds its GPUs this long after its grace is stopped by force
+    stuck_after_s: ClassVar[float] = 900.0
     hung_after_s: Annotated[
         float,
         Interval(ge=1800, le=7 * DAY_S),
         Doc("a gang of several GPUs is restarted when fresh telemetry shows all of them inactive for this long"),
     ] = 3600.0
-    hung_ratio: Annotated[
-        float,
-        Interval(ge=0, le=0.2),
-        Doc("a GPU whose activity (SM, tensor, memory) is below this is inactive"),
-    ] = 0.01
-    hung_share: Annotated[
-        float,
-        Interval(ge=0, le=1),
-        Doc(
-            "if more than this share of the running gangs of one telemetry source, and more than one gang, are "
-            "inactive at once, the telemetry is at fault and none of them is stopped"
-        ),
-    ] = 0.25
-    alive_share: Annotated[
-        float,
-        Interval(ge=0, le=1),
-        Doc(
-            "an inactive gang is stopped only if at least this share of the other work measured by the same "
-            "telemetry source, and at least one workload, is active"
-        ),
-    ] = 0.25
-    hung_restarts: Annotated[
-        int,
-        Interval(ge=0, le=100),
-        Doc("how often an inactive gang is restarted; afterwards it is left to its owner, and a note reports it"),
-    ] = 1
-    coordinator_wait_s: Annotated[
-        float,
-        Interval(ge=60, le=7 * DAY_S),
-        Doc("a coordinator whose own workers have waited this long for GPUs is stopped and starts again after them"),
-    ] = 900.0
+    # a GPU whose activity (SM, tensor, memory) is below this is inactive
+    hung_ratio: ClassVar[float] = 0.01
+    # if more than this share of the running gangs of one telemetry source, and more than one gang, are
+    # inactive at once, the telemetry is at fault and none of them is stopped
+    hung_share: ClassVar[float] = 0.25
+    # an inactive gang is stopped only if at least this share of the other work measured by the same telemetry
+    # source, and at least one workload, is active
+    alive_share: ClassVar[float] = 0.25
+    # how often an inactive gang is restarted; afterwards it is left to its owner, and a note reports it
+    hung_restarts: ClassVar[int] = 1
+    # a coordinator whose own workers have waited this long for GPUs is stopped and starts again after them
+    coordinator_wait_s: ClassVar[float] = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +108,8 @@ class Hysteresis:
 class RoomRules:
     """Room for replicas of services that find no place (action `make_room`)."""
 
-    late_weight: Annotated[
-        float,
-        Interval(ge=0, le=1e6),
-        Doc("value of one GPU-second of serving capacity that a load lacks, in GPU-seconds of batch work"),
-    ] = 16.0
+    # value of one GPU-second of serving capacity that a load lacks, in GPU-seconds of batch work
+    late_weight: ClassVar[float] = 16.0
     delay_s: Annotated[
         float,
         Interval(ge=0, le=3600),
@@ -198,14 +173,9 @@ class Views:
     objects: Annotated[
         int, Interval(ge=1, le=1_000_000), Doc("sources with fewer objects than this are never suspected")
     ] = 20
-    loss_ratio: Annotated[
-        float,
-        Interval(ge=0, le=1),
-        Doc(
-            "a source is suspected, and nothing acts, if more than this part of its objects is missing from its next "
-            "complete list without a reported deletion and without being shown as ended"
-        ),
-    ] = 0.5
+    # a source is suspected, and nothing acts, if more than this part of its objects is missing from its next
+    # complete list without a reported deletion and without being shown as ended
+    loss_ratio: ClassVar[float] = 0.5
     lists: Annotated[
         int,
         Interval(ge=1, le=100),
@@ -260,16 +230,10 @@ class ApprovalRules:
     valid_s: Annotated[float, Interval(ge=1, le=7 * DAY_S), Doc("an approval ends this long after it was given")] = (
         900.0
     )
-    cost_ratio: Annotated[
-        float,
-        Interval(ge=1, le=1000),
-        Doc("an approval covers a cost of at most this many times the cost shown"),
-    ] = 1.2
-    cost_slack_gpu_s: Annotated[
-        float,
-        Interval(ge=0, le=1e9),
-        Doc("or of at most this much more than the cost shown, if that is greater"),
-    ] = 360.0
+    # an approval covers a cost of at most this many times the cost shown
+    cost_ratio: ClassVar[float] = 1.2
+    # or of at most this much more than the cost shown, if that is greater
+    cost_slack_gpu_s: ClassVar[float] = 360.0
     margin_ratio: Annotated[
         float,
         Interval(ge=0, le=1),
@@ -278,35 +242,21 @@ class ApprovalRules:
             "until they differ by this part"
         ),
     ] = 0.2
-    rejected_s: Annotated[
-        float,
-        Interval(ge=1, le=7 * DAY_S),
-        Doc("a rejection holds for this long where the person states no other time"),
-    ] = 3600.0
+    # a rejection holds for this long where the person states no other time
+    rejected_s: ClassVar[float] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClockRules:
     """When the clock is trusted."""
 
-    max_jump_s: Annotated[
-        float,
-        Interval(ge=1, le=DAY_S),
-        Doc(
-            "the clock has jumped, and nothing acts, if it moved by more than this much more or less than the time "
-            "that passed; smaller differences move every timer with the clock"
-        ),
-    ] = 60.0
-    confirm_ticks: Annotated[
-        int,
-        Interval(ge=2, le=100),
-        Doc("a clock that jumped is trusted after this many consistent ticks in a row"),
-    ] = 3
-    max_skew_s: Annotated[
-        float,
-        Interval(ge=0, le=3600),
-        Doc("a time that a source states further in the future than this is treated as unknown"),
-    ] = 5.0
+    # the clock has jumped, and nothing acts, if it moved by more than this much more or less than the time
+    # that passed; smaller differences move every timer with the clock
+    max_jump_s: ClassVar[float] = 60.0
+    # a clock that jumped is trusted after this many consistent ticks in a row
+    confirm_ticks: ClassVar[int] = 3
+    # a time that a source states further in the future than this is treated as unknown
+    max_skew_s: ClassVar[float] = 5.0
 
 
 @dataclass(frozen=True, slots=True)

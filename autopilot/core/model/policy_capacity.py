@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Interval
 from typing_extensions import Doc
@@ -31,11 +31,8 @@ class Capacity:
     after_s: Annotated[
         float, Interval(ge=0, le=7 * DAY_S), Doc("a gang must have waited this long before nodes are asked for")
     ] = 300.0
-    arrives_s: Annotated[
-        float,
-        Interval(ge=0, le=DAY_S),
-        Doc("time until new nodes take work; a gang that is planned to start sooner asks for none"),
-    ] = 600.0
+    # time until new nodes take work; a gang that is planned to start sooner asks for none
+    arrives_s: ClassVar[float] = 600.0
     elsewhere_s: Annotated[
         float,
         Interval(ge=0, le=30 * DAY_S),
@@ -49,15 +46,12 @@ class Capacity:
         Interval(ge=60, le=30 * DAY_S),
         Doc("a request whose gang has not started after this time is removed"),
     ] = 3600.0
-    retry_s: Annotated[
-        float, Interval(ge=60, le=30 * DAY_S), Doc("time from one request for a gang to the next one")
-    ] = 2 * 3600.0
-    unneeded_s: Annotated[
-        float,
-        Interval(ge=300, le=30 * DAY_S),
-        Doc("a node of these pools that nothing has needed for this long is offered back"),
-    ] = 3600.0
+    # time from one request for a gang to the next one
+    retry_s: ClassVar[float] = 2 * 3600.0
+    # a node of these pools that nothing has needed for this long is offered back
+    unneeded_s: ClassVar[float] = 3600.0
     spare_nodes: Annotated[
         int, Interval(ge=0, le=100_000), Doc("nodes of each of these pools that are never offered")
     ] = 1
-    most_requests: Annotated[int, Interval(ge=1, le=1000), Doc("requests that are open at once")] = 4
+    # requests that are open at once
+    most_requests: ClassVar[int] = 4

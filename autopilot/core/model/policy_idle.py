@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Interval
 from typing_extensions import Doc
@@ -27,19 +27,19 @@ class Idle:
     scan_s: Annotated[float, Interval(ge=30, le=3600), Doc("time between two looks at the telemetry of all work")] = (
         300.0
     )
-    covered_ratio: Annotated[
-        float, Interval(ge=0.5, le=1), Doc("share of the samples of the window that must be present")
-    ] = 0.9
+    # share of the samples of the window that must be present
+    covered_ratio: ClassVar[float] = 0.9
     sm_ratio: Annotated[
         float,
         Interval(ge=0, le=0.2),
         Doc("SM activity up to which a sample is idle; above a kernel that keeps it warm"),
     ] = 0.04
-    dram_ratio: Annotated[float, Interval(ge=0, le=0.2), Doc("DRAM activity up to which a sample is idle")] = 0.002
-    tensor_ratio: Annotated[float, Interval(ge=0, le=0.2), Doc("tensor activity up to which a sample is idle")] = 0.0003
-    link_bytes_s: Annotated[
-        float, Interval(ge=0, le=1e12), Doc("mean PCIe or NVLink traffic of a GPU up to which it is idle")
-    ] = 2e7
+    # DRAM activity up to which a sample is idle
+    dram_ratio: ClassVar[float] = 0.002
+    # tensor activity up to which a sample is idle
+    tensor_ratio: ClassVar[float] = 0.0003
+    # mean PCIe or NVLink traffic of a GPU up to which it is idle
+    link_bytes_s: ClassVar[float] = 2e7
     power_ratio: Annotated[
         float,
         Interval(ge=1, le=4),
@@ -61,27 +61,17 @@ class Idle:
             "offset of the time zone from UTC); empty: always"
         ),
     ] = ""
-    early_s: Annotated[
-        float, Interval(ge=0, le=DAY_S), Doc("a return this soon after a suspension counts as early")
-    ] = 3600.0
-    most_patience: Annotated[
-        float,
-        Interval(ge=1, le=100),
-        Doc(
-            "bound on the factor by which early returns, and the wait that they cost, lengthen the window and the "
-            "graces of an owner"
-        ),
-    ] = 8.0
+    # a return this soon after a suspension counts as early
+    early_s: ClassVar[float] = 3600.0
+    # bound on the factor by which early returns, and the wait that they cost, lengthen the window and the
+    # graces of an owner
+    most_patience: ClassVar[float] = 8.0
     size_s: Annotated[
         float,
         Interval(ge=3600, le=90 * DAY_S),
         Doc("time for which work must use at most half of its GPUs before a smaller size is advised"),
     ] = 7 * DAY_S
-    rename_s: Annotated[
-        float,
-        Interval(ge=0, le=DAY_S),
-        Doc("new work of the same owner on the same GPUs within this time continues the evidence of the old"),
-    ] = 3600.0
-    forget_s: Annotated[
-        float, Interval(ge=DAY_S, le=366 * DAY_S), Doc("how long the record of an owner is kept after the last event")
-    ] = 30 * DAY_S
+    # new work of the same owner on the same GPUs within this time continues the evidence of the old
+    rename_s: ClassVar[float] = 3600.0
+    # how long the record of an owner is kept after the last event
+    forget_s: ClassVar[float] = 30 * DAY_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Interval
 from typing_extensions import Doc
@@ -19,18 +19,13 @@ class Promises:
     person lifts the cap.
     """
 
-    least_cases: Annotated[
-        int, Interval(ge=20, le=10_000), Doc("an action is judged once this many of its cases have finished")
-    ] = 20
+    # an action is judged once this many of its cases have finished
+    least_cases: ClassVar[int] = 20
     most_cases: Annotated[
         int,
         Interval(ge=20, le=10_000),
         Doc("it is judged by the sum over this many newest cases, and over all of the last seven days"),
     ] = 100
-    least_ratio: Annotated[
-        float,
-        Interval(ge=0, le=1),
-        Doc(
-            "it is capped if it realises less than this share of its promise, also without the worst twentieth of cases"
-        ),
-    ] = 0.5
+    # it is capped if it realises less than this share of its promise, also without the worst twentieth of
+    # cases
+    least_ratio: ClassVar[float] = 0.5

@@ -170,7 +170,8 @@ def test_a_shipped_name_wins_over_a_folder_of_that_name(monkeypatch: pytest.Monk
 
 def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
     """Gaps are filled from the defaults, the name is the file's, durations are read as people write them."""
-    path = written(tmp_path, "budget: {window_s: 1h30m, per_node: 7}\nhysteresis:\n  dwell_s: 90\n", "night.yaml")
+    text = "budget: {per_node: 7}\nexpert: {budget.window_s: 1h30m}\nhysteresis:\n  dwell_s: 90\n"
+    path = written(tmp_path, text, "night.yaml")
     policy, usual = load_policy(path), Policy()
     assert policy == replace(
         usual,
@@ -180,6 +181,26 @@ def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> Non
     )
     assert isinstance(policy.hysteresis.dwell_s, float), "a whole number in a float field becomes a float"
     assert load_policy(str(path)) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("budget: {window_s: 2h}", "budget.window_s: an expert field; write it as `expert: {budget.window_s: ...}`"),
+        ("expert: {budget.per_node: 3}", "expert.budget.per_node: no expert field; write budget.per_node at its place"),
+        ("expert: {budget.windows_s: 2h}", "expert.budget.windows_s: no such field, did you mean budget.window_s?"),
+        ("expert: {budget.window_s: 1s}", "budget.window_s: "),
+        ("expert: 3", "expert: 3 is not allowed; it takes a mapping of paths to values"),
+        ("budget: 3\nexpert: {budget.window_s: 2h}", "budget: 3 is not allowed"),
+        ("clock: {max_skew_s: 9}", "clock.max_skew_s: no field any more: it is always 5s; remove it"),
+        ("expert: {clock.max_skew_s: 9}", "expert.clock.max_skew_s: no field any more: it is always 5s; remove it"),
+    ],
+)
+def test_expert_fields_stand_under_expert_and_constants_nowhere(text: str, said: str) -> None:
+    """Each misplaced field gets one message with its place."""
+    message = refusal(text)
+    assert said in message
+    assert "\n" not in message
 
 
 def test_a_base_fills_the_gaps() -> None:
@@ -330,7 +351,7 @@ def test_a_policy_survives_writing_and_reading(policy: Policy, against: str | No
     found = parse_policy(text, "round trip")
     assert found == policy
     assert policy_digest(found) == policy_digest(policy)
-    assert yaml.safe_load(text).keys() <= {"base"} | hints_of(Policy).keys(), "other readers take it too"
+    assert yaml.safe_load(text).keys() <= {"base", "expert"} | hints_of(Policy).keys(), "other readers take it too"
 
 
 @given(st.floats(0, allow_nan=False, allow_infinity=False) | st.integers(0, 10**9).map(float))
