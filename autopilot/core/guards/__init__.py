@@ -37,19 +37,19 @@ from autopilot.core.guards.base import Check
 
 GUARDS: tuple[tuple[str, Check], ...] = (
     (freshness.NAME, freshness.check),  # do we know enough, recently enough?
-    (telemetry.NAME, telemetry.check),  # can what was measured be true?
-    (protected.NAME, protected.check),  # classes, opt-outs, work that is not preemptible
+    (telemetry.NAME, telemetry.check),  # can the measurements be true?
+    (protected.NAME, protected.check),  # classes, opt-outs, work declared not preemptible
     (gang.NAME, gang.check),  # all or none
-    (slo.NAME, slo.check),  # no service that misses its objective already
-    (blast_radius.NAME, blast_radius.check),  # what is taken against what is needed
+    (slo.NAME, slo.check),  # no service beyond its objective
+    (blast_radius.NAME, blast_radius.check),  # GPUs taken against GPUs needed
     (min_runtime.NAME, min_runtime.check),  # no victim younger than its guarantee
-    (stops.NAME, stops.check),  # no victim that was stopped too often
+    (stops.NAME, stops.check),  # no victim with too many stops
     (hysteresis.NAME, hysteresis.check),  # margin, dwell, cool-down
     (budget.NAME, budget.check),  # disruptions per window and at once
-    (contract.NAME, contract.check),  # what contracts take for one beneficiary
+    (contract.NAME, contract.check),  # GPUs by contract for one beneficiary
     (regeometry.NAME, regeometry.check),  # MIG geometries: legal, rare, and never under running work
-    (confidence.NAME, confidence.check),  # a forecast that is worth its promise
+    (confidence.NAME, confidence.check),  # a forecast worth its promise
     (storm.NAME, storm.check),  # the action does not reverse itself or fail again and again
-    (promise.NAME, promise.check),  # the action realised enough of what it promised
+    (promise.NAME, promise.check),  # the action realised enough of its promises
     (mode.NAME, mode.check),  # kill switch, pause, off .. auto
 )

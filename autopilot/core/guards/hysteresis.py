@@ -33,7 +33,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     least = proposal.cost_gpu_s * (1.0 + rules.margin_ratio)
     if proposal.benefit_gpu_s <= least:
         return deny(NAME, Code.MARGIN, proposal.benefit_gpu_s, "GPU-s of benefit", least, at_least=True)
-    if draft.resent:  # it lasted and was calm enough when it was decided; since then the victims wait for it
+    if draft.resent:  # it was lasting and calm at its decision; since then the victims wait for it
         return allow(NAME, lasted_s, "s since first proposed", 0.0, at_least=True)
     cooled_s = max(ctx.memory.cooled_until_s.get(victim.uid, float("-inf")) for victim in proposal.victims)
     if cooled_s > ctx.now_s:
@@ -41,6 +41,6 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     again_s = ctx.memory.no_pipelined_until_s.get(proposal.subject.uid, float("-inf"))
     if again_s > ctx.now_s:
         return deny(NAME, Code.GIVEN_UP, again_s - ctx.now_s, "s of cool-down left", 0.0)
-    if ctx.now_s < since_s + needs_s:  # the sum that the timer waits for
+    if ctx.now_s < since_s + needs_s:  # the timer waits for the same sum
         return deny(NAME, Code.DWELL, lasted_s, "s since first proposed", needs_s, at_least=True)
     return allow(NAME, lasted_s, "s since first proposed", needs_s, at_least=True)

@@ -27,7 +27,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     rows, least_s = list(draft.victims), ctx.policy.protection.min_runtime_s
     starts = [ctx.now_s if isnan(start) else start for start in running_since(ctx.observation.snapshot.workloads)[rows]]
     lengths = ctx.stops.guaranteed_s[rows].tolist() if draft.case.takes.for_others else [least_s] * len(rows)
-    # the sum that the timer waits for
+    # the timer waits for the same sum
     until_s, start_s, limit_s = max(
         (start + length, start, length) for start, length in zip(starts, lengths, strict=True)
     )

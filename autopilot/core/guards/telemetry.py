@@ -23,7 +23,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return PASSES
     rows = relied_on(draft, ctx)
     found = ctx.doubts[rows]
-    found[found == DOUBTS.index(Code.STALE_TELEMETRY)] = 0  # the guard `freshness` answers that
+    found[found == DOUBTS.index(Code.STALE_TELEMETRY)] = 0  # the guard `freshness` answers this
     if not found.any():
         return allow(NAME, 0.0, UNIT, float(len(rows)))
     return deny(NAME, DOUBTS[int(found.max())], float(np.count_nonzero(found)), UNIT, float(len(rows)))

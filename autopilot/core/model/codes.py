@@ -10,9 +10,9 @@ class Code(StrEnum):
 
     OK = "ok"
     WAIVED_CONTRACT = "waived_contract"
-    # refusals: why a workload waits
+    # refusals: reasons for a wait
     CAPACITY = "capacity"  # not enough free GPUs of its kind
-    FRAGMENTED = "fragmented"  # enough GPUs are free, but not in a shape that it can use
+    FRAGMENTED = "fragmented"  # enough GPUs are free, but not in its shape
     TOPOLOGY = "topology"  # no single domain can hold it
     MIG_GEOMETRY = "mig_geometry"  # no free instance of its profile
     RESERVED = "reserved"  # its start would delay the reservation of another gang
@@ -43,9 +43,9 @@ class Code(StrEnum):
     APPROVAL_EXPIRED = "approval_expired"
     APPROVAL_COST_ROSE = "approval_cost_rose"
     APPROVAL_GREW = "approval_grew"  # it would start or take more GPUs
-    APPROVAL_SIDE_EFFECTS = "approval_side_effects"  # it would take more from work that waits
-    APPROVAL_OTHER_WORK = "approval_other_work"  # it would stop work of a class or queue that was not shown
-    APPROVAL_OTHER_PLAN = "approval_other_plan"  # only the very plan that was shown is approved
+    APPROVAL_SIDE_EFFECTS = "approval_side_effects"  # it would take more from waiting work
+    APPROVAL_OTHER_WORK = "approval_other_work"  # it would stop work of a class or queue beyond the shown ones
+    APPROVAL_OTHER_PLAN = "approval_other_plan"  # only the very plan shown is approved
     ON_PAPER = "on_paper"
     REJECTED = "rejected"
     KILL_SWITCH = "kill_switch"
@@ -55,11 +55,11 @@ class Code(StrEnum):
     STALE_WORK = "stale_work"
     STALE_TELEMETRY = "stale_telemetry"
     # telemetry in doubt (core/usage/plausibility.py)
-    TELEMETRY_STUCK = "telemetry_stuck"  # one number is repeated where noise is certain
+    TELEMETRY_STUCK = "telemetry_stuck"  # one number is repeated in place of certain noise
     TELEMETRY_IMPOSSIBLE = "telemetry_impossible"  # no hardware gives such values, or they contradict each other
-    TELEMETRY_SCALE = "telemetry_scale"  # a percentage where a ratio is due
-    TELEMETRY_SWAPPED = "telemetry_swapped"  # it may be that of another GPU
-    TELEMETRY_OWNER = "telemetry_owner"  # placements contradict each other about who holds the GPU
+    TELEMETRY_SCALE = "telemetry_scale"  # a percentage in place of a ratio
+    TELEMETRY_SWAPPED = "telemetry_swapped"  # it may belong to another GPU
+    TELEMETRY_OWNER = "telemetry_owner"  # placements contradict each other about the holder of the GPU
     CHANGED = "changed"  # since the decision, the object was replaced or its request changed
     NOT_NEEDED = "not_needed"  # since the decision, room came free elsewhere: the start needs this victim no more
     NODE_UNFIT = "node_unfit"
@@ -93,7 +93,7 @@ class Code(StrEnum):
     CAPPED = "capped"  # its action may only recommend (core/tracking/promises.py)
     RECUT = "recut"  # an instance for it is being made
     RECUT_RATE = "recut_rate"  # geometries of its pool changed too often within the hour
-    RECUT_RETURN = "recut_return"  # the GPU would return to the geometry that it left
+    RECUT_RETURN = "recut_return"  # the GPU would return to its earlier geometry
     RECUT_IN_USE = "recut_in_use"  # an instance in use would be destroyed
     RECUT_ILLEGAL = "recut_illegal"  # the new geometry cannot exist
     RECUT_QUARANTINE = "recut_quarantine"  # an earlier change of the GPU ended badly
@@ -144,11 +144,11 @@ class NoteCode(StrEnum):
     ADVANCE_NOT_FREE = "advance_not_free"
     REPLICAS_HELD = "replicas_held"
     INSTANCES_HELD = "instances_held"
-    # why a gang that seems to hang is not stopped (core/tracking/hangs.py)
+    # reasons against the stop of a gang that seems to hang (core/tracking/hangs.py)
     HANG_TOO_MANY = "hang_too_many"
     HANG_FEW_AT_WORK = "hang_few_at_work"
     HANG_DARK_NODE = "hang_dark_node"
-    # why the replicas of a service are unknown (core/tracking/replicas.py)
+    # reasons for unknown replicas of a service (core/tracking/replicas.py)
     NO_FORECAST = "no_forecast"
     FORECAST_ABSTAINS = "forecast_abstains"
     REPLICA_LOAD_UNKNOWN = "replica_load_unknown"
@@ -158,7 +158,7 @@ class NoteCode(StrEnum):
 class RejectionScope(StrEnum):
     """The reach of a rejection."""
 
-    PLAN = "plan"  # the plan that was shown
+    PLAN = "plan"  # the shown plan
     WORKLOAD = "workload"  # the action for this object
     QUEUE = "queue"  # the action for every object of this queue
 
@@ -169,8 +169,8 @@ class ConditionKind(StrEnum):
     WORKED = "worked"  # it was seen at work
     QUIET = "quiet"  # its GPUs do nothing
     HUNG = "hung"  # this incarnation was stopped because it did nothing
-    ALONE = "alone"  # it coordinates workers that all wait, and holds GPUs
-    WAITED = "waited"  # it was stopped for that, and its workers still wait
+    ALONE = "alone"  # it holds GPUs, and all its workers wait
+    WAITED = "waited"  # it was stopped for this, and its workers still wait
     BELOW_SHARE = "below_share"  # it waits, and its queue is below its fair share
     STUCK = "stuck"  # it is still on its GPUs after its grace
     UNPROTECTED = "unprotected"  # this incarnation was seen without protection (core/quota/protection.py)
@@ -178,9 +178,9 @@ class ConditionKind(StrEnum):
     FIRM = "firm"  # this incarnation was within the guarantee of its queue from its start on, or ran before FOLLOWED
     FOLLOWED = "followed"  # of all queues, without a uid: starts of protected work have been seen since then
     LENT = "lent"  # what protects it was first found not to hold against the owner of GPUs that this incarnation holds
-    OWED = "owed"  # of a queue: it is below its guarantee, and work waits that fits under it
-    OVERUSED = "overused"  # of a queue that shares time: its part of the past use is above that of the fair shares
-    TAKES_BACK = "takes_back"  # of a queue: it was owed for so long that its guarantee is kept strictly for a while
+    OWED = "owed"  # of a queue: it is below its guarantee, and work within it waits
+    OVERUSED = "overused"  # of a queue in shared time: its part of the past use exceeds its part of the fair shares
+    TAKES_BACK = "takes_back"  # of a queue: after a long shortfall its guarantee is kept strictly for a while
 
 
 UNCOVERED = frozenset(

@@ -29,12 +29,12 @@ class IdleRecord:
     owner: str
     entities: tuple[str, ...]
     gpus: float
-    since_s: float  # since when it does nothing
-    seen_s: float  # newest look that showed it idle
+    since_s: float  # start of its idleness
+    seen_s: float  # newest look at it idle
     estimated: bool
     step: IdleStep = IdleStep.SEEN
-    step_s: float = -inf  # when that step was done
-    gone_s: float = inf  # since when its object is missing
+    step_s: float = -inf  # time of this step
+    gone_s: float = inf  # start of the absence of its object
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class ShrunkService:
     """A service under a ceiling: the replicas before it, and the course of the ceiling."""
 
     owner: str
-    gpus: float  # that it gave up
+    gpus: float  # given up by it
     had: int  # replicas before
     generation: int  # of the service: a change by its owner ends the ceiling
-    since_s: float = inf  # since when the ceiling is seen
-    returned_s: float = inf  # since when it is lifted and the replicas come back
+    since_s: float = inf  # first sight of the ceiling
+    returned_s: float = inf  # start of the return of the replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SizeRecord:
     """Under-used work (core/idle/sizing.py): its highest use in any window."""
 
     since_s: float
-    gpus: float  # that it holds
+    gpus: float  # held by it
     most_gpus: float = 0.0  # SM activity x GPUs
     most_mib: float = 0.0
 

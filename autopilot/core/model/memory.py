@@ -66,7 +66,7 @@ class Disruption:
     uid: str = ""
     proposal_id: str = ""
     gpus: float = 0.0  # taken; shares and instances count as their part
-    beneficiary: str = ""  # uid of the waiting work that it was stopped for; "" for none
+    beneficiary: str = ""  # uid of the waiting work in its favour; "" for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Stop:
     worst_gpu_s: float
     asked: bool  # a checkpoint was requested before the stop
     uid: str = ""
-    weighed: bool = False  # for other work that had to be worth it; a shrink is none
+    weighed: bool = False  # for other work, by weight; a shrink is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ class ViewRecord:
     """The last trusted complete list of one source and kind, and the suspicion against later lists, if any."""
 
     count: int  # objects in the trusted list
-    listed_s: float  # time of the newest list that was examined
-    lists: int = 0  # lists that agree on the loss so far; 0: no suspicion
+    listed_s: float  # time of the newest examined list
+    lists: int = 0  # lists in agreement on the loss so far; 0: no suspicion
     counted_s: float = float("-inf")  # time of the newest of these
     found: int = 0  # objects in the first of these
     lost: int = 0  # objects missing from it
@@ -153,7 +153,7 @@ class Approval:
     sent: tuple[str, ...] = ()  # digests of the plans carried out under it; it holds for their retries and starts
     taken_gpus: float = 0.0  # by these
     spent_gpu_s: float = 0.0
-    side_gpus: float = 0.0  # taken by these from work that waits
+    side_gpus: float = 0.0  # taken by these from waiting work
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,16 +193,16 @@ class ServiceRecord:
 
     ready: int = -1
     ready_since_s: float = float("nan")
-    minute_s: float = float("-inf")  # end of the newest minute that was counted
-    clear: bool = False  # no request waited at the end of that minute
+    minute_s: float = float("-inf")  # end of the newest counted minute
+    clear: bool = False  # no request waited at the end of this minute
     loads: tuple[tuple[int, float, float], ...] = ()
     at_target_rps: tuple[float, ...] = ()
     cold_starts_s: tuple[float, ...] = ()
     desired: tuple[tuple[float, int], ...] = ()
     floor: int = 0  # as last observed
-    raised_s: float = float("-inf")  # when it was last observed to have risen
-    room_s: float = float("-inf")  # when work last left for one of its replicas (action make_room)
-    returned_s: float = float("-inf")  # when its floor first fell after that
+    raised_s: float = float("-inf")  # time of the last observed rise
+    room_s: float = float("-inf")  # time of the last stop of work for one of its replicas (action make_room)
+    returned_s: float = float("-inf")  # time of the first fall of its floor after that
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,17 +212,17 @@ class RecutRecord:
     pool: str
     before: Geometry | None
     after: Geometry | None
-    since_s: float  # when this state began
+    since_s: float  # start of this state
     deadline_s: float
     state: str = "changing"  # draining | changing | beside | other | settled | quarantined
     scope: str = "instance"  # instance | gpu | node: what changes together
     began: bool = False  # its node reported a change under way
     starts_s: tuple[float, ...] = ()  # of all changes of this GPU within the last hour
     reason: str = ""  # of a quarantine
-    seen: Geometry | None = None  # while quarantined: the geometry that the latest lists agree on
+    seen: Geometry | None = None  # while quarantined: the geometry of the latest lists in agreement
     views: int = 0  # number of these lists
     viewed_s: float = float("-inf")  # time of the latest of them
-    turned_s: float = float("-inf")  # when an earlier change turned MIG mode on or off
+    turned_s: float = float("-inf")  # time of an earlier change of MIG mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class StormRecord:
     minutes: tuple[tuple[float, int], ...] = ()
     hours: tuple[tuple[float, int], ...] = ()
     last_s: float = float("-inf")  # time of the latest event
-    since_s: float = float("inf")  # when the storm began; inf: there is none
+    since_s: float = float("inf")  # start of the storm; inf: there is none
     events: int = 0  # of the worst hour of the storm
 
 
@@ -295,12 +295,12 @@ class ControllerMemory:
     reservations: tuple[Reservation, ...] = ()
     # uid -> no new reservation or disruption before this time
     cooled_until_s: Mapping[str, float] = field(default_factory=dict)
-    # uid of a gang whose pipelined start was given up -> no new one before this time
+    # uid of a gang after a given-up pipelined start -> no new one before this time
     no_pipelined_until_s: Mapping[str, float] = field(default_factory=dict)
     # uid of an object for whose own sake the cluster refused an effect -> no new one before this time
     refused_until_s: Mapping[str, float] = field(default_factory=dict)
     proposed_since_s: Mapping[str, float] = field(default_factory=dict)  # key of a disruptive proposal -> first seen
-    conditions: tuple[Noted, ...] = ()  # those that held at the last tick
+    conditions: tuple[Noted, ...] = ()  # those in force at the last tick
     advance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # advance reservation -> its nodes
     # tenant -> (day, GPU-seconds used)
     spent_gpu_s: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
@@ -309,12 +309,12 @@ class ControllerMemory:
     disrupted: tuple[Disruption, ...] = ()
     open_proposals: Mapping[str, OpenProposal] = field(default_factory=dict)  # by recommendation
     approvals: Mapping[str, Approval] = field(default_factory=dict)  # by recommendation
-    rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by scope and what it is about
+    rejections: Mapping[str, Rejection] = field(default_factory=dict)  # by scope and object
     last_sequence: int = -1  # the highest sequence number of a command so far
-    failed: tuple[Failure, ...] = ()  # effects that failed inside the pause window
+    failed: tuple[Failure, ...] = ()  # failed effects inside the pause window
     storms: Mapping[str, StormRecord] = field(default_factory=dict)  # by action
     touched: tuple[Touched, ...] = ()
-    promises: tuple[Promise, ...] = ()  # of executed actions whose horizon is not over
+    promises: tuple[Promise, ...] = ()  # of executed actions within their horizon
     kept_promises: Mapping[str, PromiseRecord] = field(default_factory=dict)  # by action, with its cap
     pipelined_starts: tuple[PipelinedStart, ...] = ()
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)  # decayed past use, by queue
@@ -326,18 +326,18 @@ class ControllerMemory:
     part_gpus: Mapping[str, float] = field(default_factory=dict)
     usage_at_s: float = float("-inf")
     services: Mapping[str, ServiceRecord] = field(default_factory=dict)
-    starting_s: Mapping[str, float] = field(default_factory=dict)  # replica that starts up -> since when
+    starting_s: Mapping[str, float] = field(default_factory=dict)  # replica in start-up -> its start
     stops: tuple[Stop, ...] = ()
-    weighed_stops: Mapping[str, int] = field(default_factory=dict)  # uid -> how often it was stopped for other work
+    weighed_stops: Mapping[str, int] = field(default_factory=dict)  # uid -> number of its stops for other work
     # checkpoint requests: (made, answered by a checkpoint)
     tenant_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     workload_saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     recuts: Mapping[str, RecutRecord] = field(default_factory=dict)  # by UUID of the GPU
     cordons: Mapping[str, CordonRecord] = field(default_factory=dict)  # by name of the node
     gpu_errors: Mapping[str, ErrorRecord] = field(default_factory=dict)  # by UUID of the GPU
-    idle_nodes_s: Mapping[str, float] = field(default_factory=dict)  # node that may be offered -> since when unneeded
-    offered_s: Mapping[str, float] = field(default_factory=dict)  # node -> when it was offered back
-    requested_s: Mapping[str, float] = field(default_factory=dict)  # uid -> when nodes were last asked for
+    idle_nodes_s: Mapping[str, float] = field(default_factory=dict)  # node fit for an offer -> start of its idleness
+    offered_s: Mapping[str, float] = field(default_factory=dict)  # node -> time of its offer
+    requested_s: Mapping[str, float] = field(default_factory=dict)  # uid -> time of the last request for nodes
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill
     last_kill: Command | None = None  # as received, to recognize a repeat

@@ -28,22 +28,22 @@ class Effect(StrEnum):
     """The effects of actions on the cluster. Several actions may share an effect."""
 
     ADMIT = "admit"  # start work on free GPUs
-    FILL = "fill"  # start work in the gap before a reservation, and evict that work when the reservation is due
+    FILL = "fill"  # start work in the gap before a reservation, and evict it for the reservation
     CONSOLIDATE = "consolidate"  # start work by moves alone
     MOVE = "move"  # move running work
     RECLAIM = "reclaim"  # evict or shrink work of other queues
     PREEMPT = "preempt"  # evict or shrink work of the same queue
     GROW = "grow"  # widen running work
     ROOM = "room"  # evict or shrink batch work for replicas of services
-    CLEAR = "clear"  # move running work out of the way of work that is only expected
+    CLEAR = "clear"  # move running work out of the way of expected work
     FLOOR = "floor"  # set the floor of a service
-    STOP = "stop"  # stop work that cannot continue where it is
-    CORDON = "cordon"  # keep every scheduler off a node, and end that
+    STOP = "stop"  # stop work that cannot continue at its place
+    CORDON = "cordon"  # keep every scheduler off a node, and let it back
     PROVISION = "provision"  # ask the autoscaler of the cluster for nodes
-    OFFER = "offer"  # mark an idle node as one that may be removed
+    OFFER = "offer"  # mark an idle node for removal by others
     SUSPEND = "suspend"  # stop work and keep it away
     RECUT = "recut"  # change the MIG geometry of idle capacity
-    DRAIN = "drain"  # move work off a GPU or node whose MIG geometry is to change
+    DRAIN = "drain"  # move work off a GPU or node before a change of its MIG geometry
     NOTIFY = "notify"  # notify the owner of work
     MARK = "mark"  # note that work may be suspended
     PARK = "park"  # stop work until its owner resumes it

@@ -21,7 +21,7 @@ class Subject:
 
     kind: SubjectKind
     name: str
-    uid: str  # UUID of a GPU, name of a node; "" where its source states none: every effect on it is refused
+    uid: str  # UUID of a GPU, name of a node; "": its source states none, and every effect on it is refused
     revision: int  # incarnation of a workload, generation of a service, 0 for a GPU or node
 
 
@@ -55,7 +55,7 @@ class CeilingWay(IntEnum):
     REPLICAS = 1  # it has no autoscaler, and its owner allows a change of its replicas
     TO_ZERO = 2  # its autoscaler stands aside at zero, and would undo any other number
     NO_CONSENT = 3  # its owner does not allow to scale it
-    KEDA = 4  # what manages its autoscaler would undo a change
+    KEDA = 4  # the manager of its autoscaler would undo a change
     UNDECLARED = 5  # its owner states no least number of replicas
 
 
@@ -74,11 +74,11 @@ class Victim:
     workload: str
     incarnation: int
     gpus: int  # taken from it
-    lost_gpu_s: float  # progress that it is expected to lose (core/checkpoints/losses.py)
+    lost_gpu_s: float  # expected loss of progress (core/checkpoints/losses.py)
     contract: bool  # preempted by contract: not weighed, not budgeted
     how: str = "evict"  # evict | shrink | move
-    keeps: tuple[Slot, ...] = ()  # the slots on which it continues after a shrink or a move
-    worst_gpu_s: float = float("nan")  # progress that it loses if it does not save
+    keeps: tuple[Slot, ...] = ()  # its slots after a shrink or a move
+    worst_gpu_s: float = float("nan")  # loss of progress without a save
     overhead_gpu_s: float = 0.0  # GPU-seconds without progress while it saves and restarts
     uid: str = ""
     queue: str = ""
@@ -88,7 +88,7 @@ class Victim:
 class SchedulerQuota(IntEnum):
     """The quota reserved by its scheduler for a waiting workload, if the autopilot decides the time of its start."""
 
-    NOT_ASKED = 0  # none is needed for its start, or that is not known
+    NOT_ASKED = 0  # none is needed for its start, or the need is unknown
     LACKING = 1  # none is reserved, and without it the work cannot start
     TAKEABLE = 2  # it is reserved, and a start of other work can take it
     STAYS = 3  # it is reserved, and cannot be taken
@@ -97,8 +97,8 @@ class SchedulerQuota(IntEnum):
 class Taken(StrEnum):
     """The loss of waiting work to a start."""
 
-    QUOTA = "quota"  # that its scheduler has reserved for it
-    ROOM = "room"  # or quota, that is held for it above the guarantee of its queue
+    QUOTA = "quota"  # reserved for it by its scheduler
+    ROOM = "room"  # or quota, held for it above the guarantee of its queue
     TURN = "turn"  # it comes first, and both wait for an approval
 
 
@@ -125,14 +125,14 @@ class Seen:
     plan: str  # digest of the very plan
     exact: bool  # nothing but the very plan is the same wish
     starts: bool  # a gang is to start
-    size: float  # GPUs that work holds afterwards, replicas or nodes; inf where these do not count
+    size: float  # GPUs of the work afterwards, replicas or nodes; inf: these do not count
     taken_gpus: float  # from running work
     cost_gpu_s: float
     queues: tuple[str, ...]  # of its victims
     classes: tuple[str, ...]
-    side_gpus: float = 0.0  # whose quota or room it takes from work that waits
-    sides: tuple[str, ...] = ()  # queues that lose it, and what they lose: `queue/quota`
-    passes: tuple[str, ...] = ()  # queues of work that it passes, once approved
+    side_gpus: float = 0.0  # GPUs of quota or room taken from waiting work
+    sides: tuple[str, ...] = ()  # losing queues, each with its loss: `queue/quota`
+    passes: tuple[str, ...] = ()  # queues of passed work, once approved
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from enum import StrEnum
 class Unknown(StrEnum):
     """The reason for a case without effect on the record."""
 
-    NOBODY = "nobody"  # no work is named that would gain
+    NOBODY = "nobody"  # no work is named as the gainer
     NO_START = "no_start"  # the start without the action cannot be predicted
-    NO_RUN_TIME = "no_run_time"  # the run time of the work that gains cannot be predicted
+    NO_RUN_TIME = "no_run_time"  # the run time of the gaining work cannot be predicted
     NO_LOSS = "no_loss"  # the loss of a victim was not reported
     NOT_DONE = "not_done"  # no victim left, and nothing started
 
@@ -24,13 +24,13 @@ class Beneficiary:
     uid: str
     without_s: float  # predicted start without the action; inf: not within the horizon
     part: float = 1.0
-    width: float = 0.0  # GPUs, shares or instances that it held when it was last seen
+    width: float = 0.0  # GPUs, shares or instances at its last sight
     counted_s: float = float("-inf")  # its use is counted up to then
     used_gpu_s: float = 0.0
     ended: bool = False
-    gpus: float = 0.0  # GPUs that it was to start with, shares and instances as their part; 0: not known
+    gpus: float = 0.0  # GPUs of its planned start, shares and instances as their part; 0: not known
     stopped: bool = False  # another action of the controller stopped it, or moved it, meanwhile
-    waited_s: float = 0.0  # how long it held nothing since then
+    waited_s: float = 0.0  # time without GPUs since then
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PromiseRecord:
     """
 
     cases: tuple[tuple[float, float], ...] = ()
-    capped_s: float = float("inf")  # since when the action is capped; inf: it is not
+    capped_s: float = float("inf")  # start of the cap of the action; inf: none
     before: tuple[DayOfCases, ...] = ()
 
     @property

@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 Texts = NDArray[np.object_]
 LabelBits = NDArray[np.uint8]  # shape [rows, bytes]: label k of `Names.labels` is bit `k & 7` of byte `k >> 3`
 
-GPU_MILLI = 1000  # thousandths of one whole GPU: the unit in which shared GPUs are counted
+GPU_MILLI = 1000  # thousandths of one whole GPU: the unit of shared GPUs
 
 
 class State(IntEnum):
@@ -85,9 +85,9 @@ class Gate(IntEnum):
 class Recut(IntEnum):
     """State of the MIG geometry of a GPU, as its node reports it."""
 
-    SETTLED = 0  # also where the source reports no state
+    SETTLED = 0  # also without a report by the source
     CHANGING = 1  # its signals are unknown, and its free capacity is neither free nor lost
-    FAILED = 2  # the last change failed; what exists is what the node reports
+    FAILED = 2  # the last change failed; the instances are those reported by the node
 
 
 class Displace(IntEnum):
@@ -117,11 +117,11 @@ class NodeTable:
     ready: Bools
     cordoned: Bools
     spot: Bools
-    reclaim_at_s: F64  # announced time at which the cloud reclaims it; NaN: not announced
+    reclaim_at_s: F64  # announced time of its reclaim by the cloud; NaN: not announced
     labels: LabelBits  # labels of the node
-    hints: I64  # what it has of what work prefers (images, a NUMA policy): a bit set whose bits the source knows
+    hints: I64  # preferences of work that it meets (images, a NUMA policy): a bit set in the order of the source
     mig_fixed: Bools  # nothing there changes MIG geometries
-    boot: Texts  # ID of its present boot, or what else changes with the machine behind the name; "": not stated
+    boot: Texts  # ID of its present boot, or another mark of the machine behind the name; "": not stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class GpuTable:
     xid: I32  # gravest XID since the GPU was known to be whole (tracking/gpu_errors.py); 0: none, -1: unknown
     remap: I8  # row remapping of its memory: xid_facts.REMAP_*
     recut: I8  # Recut
-    on_demand: I64  # where a claim could have an instance made: bits over mig.placement_masks; -1: instances last
+    on_demand: I64  # places for instances on demand: bits over mig.placement_masks; -1: instances last
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,29 +170,29 @@ class WorkloadTable:
     incarnation: I32  # restarts so far; an effect for an earlier incarnation is refused
     submit_s: F64
     start_s: F64  # of the present incarnation; NaN while pending
-    runs_since_s: F64  # since when it has run without a stop, at any width; NaN: since `start_s`
+    runs_since_s: F64  # start of its run without a stop, at any width; NaN: `start_s`
     ended_s: F64
     served_s: F64  # progress kept from earlier incarnations
     outlived_s: F64  # most progress of an earlier incarnation, kept or lost: its run time exceeds this
     gpus: I32
     gpus_per_member: I32
-    min_gpus: I32  # least GPUs to start with; equals `gpus` when not elastic
+    min_gpus: I32  # least GPUs to start with; equals `gpus` unless elastic
     gpu_milli: I32
     mig_profile: I32
     gpu_models: I64  # bit set over Names.gpu_models; 0: any
     gpu_memory_mib: I32
     cpu_milli: I64  # per gang member; 0: not stated
     memory_mib: I64
-    topology: I8  # level that all members must share
-    preferred: I8  # level that they should share
-    selector: I32  # labels that its nodes must have: place in Names.selectors; 0: any node
-    prefers: I64  # hints that decide between equal nodes: bit set over the hints of nodes; 0: none
+    topology: I8  # level to be shared by all members
+    preferred: I8  # level preferred for all members
+    selector: I32  # labels required of its nodes: place in Names.selectors; 0: any node
+    prefers: I64  # hints to decide between equal nodes: bit set over the hints of nodes; 0: none
     preemptible: Bools
     excluded: Bools  # opted out of every action of the autopilot
     gate: I8  # state of external checks: Gate
     over_quota: Bools  # marked as beyond the minimum of its team (elastic quotas)
     preemption_delay_s: F64  # it must have waited this long before it may preempt
-    backfilled: Bools  # started in a gap; evicted when the reserved gang can start
+    backfilled: Bools  # started in a gap; evicted for the start of the reserved gang
     limit_s: F64
     checkpoint_interval_s: F64
     last_checkpoint_s: F64
@@ -202,11 +202,11 @@ class WorkloadTable:
     lost_gpu_s: F64  # work lost by its latest stop: progress since the kept state x GPUs; NaN: unknown
     service: I32
     stuck: Bools  # evicted, and still on its GPUs after its grace: it frees nothing
-    stale_since_s: F64  # since when fewer members than its minimum live (finished ones count); NaN: complete
+    stale_since_s: F64  # begin of fewer live members than its minimum (finished ones count); NaN: complete
     lacking_pods: I32  # needed pods without a node while others hold GPUs; 0: none
-    stale_grace_s: F64  # its own grace for that; NaN: that of the policy
-    job_group: Texts  # shared by a coordinator and its workers, where they are separate workloads; "": none
-    coordinates: Texts  # the group that it coordinates; "": none
+    stale_grace_s: F64  # its own grace for this; NaN: the grace of the policy
+    job_group: Texts  # shared by a coordinator and its workers, if they are separate workloads; "": none
+    coordinates: Texts  # the group under its coordination; "": none
     scheduler_quota: I8  # objects.SchedulerQuota
 
 
@@ -222,7 +222,7 @@ class MemberTable:
     workload: I32
     gpus: I32
     rank: I32
-    selector: I32  # labels that its node must have beside those of its gang: place in Names.selectors
+    selector: I32  # labels required of its node beside those of its gang: place in Names.selectors
     mig_profile: I32  # -1: whole GPUs
     pod: Texts  # "": a separate pod
 
@@ -237,8 +237,8 @@ class PlacementTable:
     instance: I32  # -1: the GPU itself
     milli: I32
     leaving: Bools  # already being released: it comes free without a further instruction
-    rank: I32  # of the member that holds it; members of lower rank leave first
-    assumed: Bools  # which GPU of the node it is, no source says: what is measured there may be another workload's
+    rank: I32  # of its member; members of lower rank leave first
+    assumed: Bools  # its GPU on the node is a guess: measurements there may be another workload's
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,19 +262,19 @@ class ServiceTable:
     rate_rps: F64
     queue_depth: F64
     age_s: F64
-    generation: I32  # changes when its owner changes it; a floor for an earlier generation is refused
-    needed_replicas: I32  # replicas that its autoscaler would want without the floor; -1: unknown
+    generation: I32  # changes with each change by its owner; a floor for an earlier generation is refused
+    needed_replicas: I32  # replicas wanted by its autoscaler without the floor; -1: unknown
     floor: I32  # least replicas, as set by the autopilot; 0: no floor
-    floor_until_s: F64  # when that floor lapses
+    floor_until_s: F64  # end of this floor
     load_ratio: F64  # scaling metric / the owner's target
     recent_rps: F64
     recent_violation_ratio: F64
     tokens_per_s: F64  # input and output tokens of the requests of the last minute
-    wake_rps: F64  # requests/s that its wake signal shows, also without a replica
-    wake_age_s: F64  # age of that value; inf: not seen yet, NaN: its owner names no wake signal
+    wake_rps: F64  # requests/s by its wake signal, also without a replica
+    wake_age_s: F64  # age of this value; inf: not seen yet, NaN: its owner names no wake signal
     ceiling: I32  # most replicas while it is idle, as set by the autopilot; -1: no ceiling
-    ceiling_until_s: F64  # when that ceiling lapses
-    ceiling_way: I8  # CeilingWay: how a ceiling reaches the replicas, or why it cannot
+    ceiling_until_s: F64  # end of this ceiling
+    ceiling_way: I8  # CeilingWay: the way of a ceiling to the replicas, or the obstacle
     role: I8  # ServingRole
     ttft_objective_s: F64
     itl_objective_s: F64
@@ -296,13 +296,13 @@ class QueueTable:
     weight: F64
     priority: I32
     order: I8
-    strict: Bools  # a gang that cannot start blocks later gangs of its queue
-    borrow_limit: I32  # GPUs above the guarantee that it may use; -1: no limit (cohort rules)
-    lend_limit: I32  # GPUs of its guarantee that others may use; -1: all (cohort rules)
+    strict: Bools  # a waiting gang blocks later gangs of its queue
+    borrow_limit: I32  # most GPUs above the guarantee; -1: no limit (cohort rules)
+    lend_limit: I32  # most GPUs of its guarantee lent to others; -1: all (cohort rules)
     within_queue: I8  # Displace, inside the queue (cohort rules)
-    reclaim: I8  # Displace, in queues that borrow (cohort rules)
+    reclaim: I8  # Displace, in borrowing queues (cohort rules)
     while_borrowing: I8  # Displace, while it would itself borrow (cohort rules)
-    while_borrowing_priority: I32  # highest priority of a victim in that case
+    while_borrowing_priority: I32  # highest priority of a victim in this case
     limit_by_model: NDArray[np.int32]  # [queues, gpu models], -1: none; no columns where no queue states one
     weight_by_model: NDArray[np.float64]  # [queues, gpu models], NaN: `weight`; no columns where no queue states one
 
@@ -316,7 +316,7 @@ class AdvanceTable:
     gpu_model: I32
     gpus: I32
     start_s: F64
-    grace_s: F64  # how long they are held after `start_s`; unused GPUs are then released
+    grace_s: F64  # time of the hold after `start_s`; unused GPUs are then released
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ class Names:
     tenants: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()  # "key=value", of nodes and selectors; see identity.OF_NODES
-    selectors: tuple[tuple[int, ...], ...] = ((),)  # labels that are asked for together, by place in `labels`
+    selectors: tuple[tuple[int, ...], ...] = ((),)  # labels requested together, by place in `labels`
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +377,7 @@ _UNKNOWN = (
     "ttft_p99_s", "itl_p99_s", "recent_ttft_violation_ratio", "recent_itl_violation_ratio", "tokens_per_s",
     "wake_rps", "wake_age_s", "ceiling_until_s",
 )  # fmt: skip
-UNSTATED: dict[str, Any] = {  # values of columns that are not stated; 0, "" or False for all others
+UNSTATED: dict[str, Any] = {  # values of columns without a statement; 0, "" or False for all others
     **dict.fromkeys(_UNKNOWN, np.nan),
     "limit": -1,
     "borrow_limit": -1,
