@@ -2,5 +2,5 @@
 
 The world of the simulator is the truth about hardware, jobs and time; the engine `kueue` decides about admission. The
 objects of the API server are projected from it. Jobs that people create become submissions, and what they delete leaves
-the simulation. See docs/playground.md and decision 0009.
+the simulation. See docs/playground.md and decision 0017.
 """

@@ -54,12 +54,27 @@ def test_every_command_in_a_document_is_in_the_command_line(capsys: pytest.Captu
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_every_relative_link_in_a_document_leads_somewhere(path: Path) -> None:
-    """A link or picture of a document that is no web address is a file of the checkout."""
+    """A link or picture of a document that is no web address is a file of the checkout, and its anchor a heading."""
     text = path.read_text(encoding="utf-8")
-    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
-    local = [link for link in links if link and not re.match(r"[a-z]+:", link)]
-    missing = [link for link in local if not (path.parent / link).exists()]
+    links = [link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    local = [(link, anchor) for link, _, anchor in links if not re.match(r"[a-z]+:", link)]
+    targets = [(path.parent / link if link else path, anchor) for link, anchor in local]
+    missing = [f"{target}#{anchor}" for target, anchor in targets if not target.exists() or not _has(target, anchor)]
     assert not missing, "fix the link"
+
+
+def _has(page: Path, anchor: str) -> bool:
+    """True for a heading of the page with this anchor, as GitHub makes it, and without an anchor."""
+    if not anchor or page.suffix != ".md":
+        return True
+    headings = re.findall(r"(?m)^#+ (.*)$", page.read_text(encoding="utf-8"))
+    return anchor in {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    """No two pages of docs/decisions begin with one number."""
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("0*.md")]
+    assert len(set(numbers)) == len(numbers), "take the next free number"
 
 
 def test_the_readme_is_short() -> None:
