@@ -30,7 +30,7 @@ from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import F32, InstanceTable, empty
 from autopilot.journal import JournalReader, SqliteJournal
 from autopilot.replay.unequal import first_unequal
-from benchmarks.kit import options, write_json
+from benchmarks.kit import ended, options
 from benchmarks.small_world import AUTO, Tick, World
 from collectors.window import WindowBuffer
 from simulator.signals.behaviours import draw_jobs
@@ -194,7 +194,6 @@ def small(seed: int, folder: Path) -> dict[str, Any]:
     rows = float(np.mean([len(tick.observation.snapshot.workloads.id) for tick in ticks]))
     return {
         "gpus": 56,
-        "ticks": len(ticks),
         "workloads_mean": rows,
         "cpu_ms_per_tick": spent_s / len(ticks) * 1e3,
         "bytes_per_tick": path.stat().st_size / len(ticks),
@@ -209,22 +208,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         tick = small(given.seed, Path(name))
         rows = large(given.gpus, given.minutes, given.tick_s, given.seed, Path(name))
-    print(
-        f"{given.gpus} GPUs, a tick every {given.tick_s:g} s, {given.minutes:g} min; goal {GOAL_MB_PER_DAY:g} MB a day"
-    )
-    print(f"{'refresh':>8} {'bits kept':>10} {'MB a day':>9} {'telemetry':>10} {'ms a tick':>10}")
-    for row in rows:
-        verdict = "" if row["mb_per_day"] <= GOAL_MB_PER_DAY else "   above the goal"
-        print(
-            f"{row['refresh_s']:>6g} s {row['significant_bits'] or 'all':>10} {row['mb_per_day']:>9.0f} "
-            f"{row['telemetry_mb_per_day']:>10.0f} {row['cpu_ms_per_tick']:>10.1f}{verdict}"
+    lines = [
+        (
+            f"{row['refresh_s']:g} s, {row['significant_bits'] or 'all'} bits",
+            f"{row['mb_per_day']:.0f}",
+            f"{row['telemetry_mb_per_day']:.0f}",
+            f"{row['cpu_ms_per_tick']:.1f}",
         )
-    print(
-        f"56 GPUs, {tick['workloads_mean']:.0f} jobs: {tick['cpu_ms_per_tick']:.2f} ms and "
-        f"{tick['bytes_per_tick']:.0f} bytes a tick"
-    )
-    write_json(given.json, {"small": tick, "large": rows})
-    return int(not any(row["mb_per_day"] <= GOAL_MB_PER_DAY for row in rows))
+        for row in rows
+    ]
+    print(f"a tick of 56 GPUs and {tick['workloads_mean']:.0f} jobs: {tick['cpu_ms_per_tick']:.2f} ms")
+    heading = (f"{given.gpus} GPUs, goal {GOAL_MB_PER_DAY:g} MB", "MB a day", "telemetry", "ms a tick")
+    sound = any(row["mb_per_day"] <= GOAL_MB_PER_DAY for row in rows)
+    return ended(given, heading, lines, {"small": tick, "large": rows}, sound=sound)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ def data_folder() -> Path:
 
 
 def options(description: str | None, arguments: Sequence[str] | None, **more: Any) -> argparse.Namespace:
-    """Parse `--quick`, `--json` and the options in `more` (`rounds=5` makes `--rounds`, of the default's type)."""
+    """Parse `--quick`, `--json` and the options in `more` (`rounds=5` makes `--rounds`, of the default's type;
+    a list takes the paths without a name).
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less of the same, to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here too")
@@ -43,6 +45,8 @@ def options(description: str | None, arguments: Sequence[str] | None, **more: An
         flag = f"--{name.replace('_', '-')}"
         if isinstance(default, bool):
             parser.add_argument(flag, action="store_true")
+        elif isinstance(default, list):
+            parser.add_argument(name, nargs="*", type=Path, default=default)
         else:
             parser.add_argument(flag, type=type(default), default=default)
     return parser.parse_args(arguments)

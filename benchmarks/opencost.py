@@ -29,7 +29,7 @@ from autopilot.playground.live import controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.metered import ServiceMeter
 from autopilot.settings import shipped_policy
-from benchmarks.kit import options, table, write_json
+from benchmarks.kit import ended, options
 from benchmarks.playground import INTERVAL_S, START, exporter_of, wiring_of
 
 GPU = "nvidia.com/gpu"
@@ -259,12 +259,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         found = side(build_world(SimulateOptions(scenario=given.scenario)), hours * 3600, Path(folder))
         rows, good = rows_of(found)
-        table(HEADS, rows)
         idle, parts = idle_of(found)
         print(f"cost of the nodes: OpenCost {node_cost(found):,.2f}, ours {found.bills().capacity_cost:,.2f}")
         print(f"idle cost of OpenCost {idle:,.2f}: " + ", ".join(f"{name} {cost:,.2f}" for name, cost in parts.items()))
-    write_json(given.json, {"rows": [dict(zip(HEADS, row, strict=True)) for row in rows], "idle": parts})
-    return int(not good)
+    figures = {"rows": [dict(zip(HEADS, row, strict=True)) for row in rows], "idle": parts}
+    return ended(given, HEADS, rows, figures, sound=good)
 
 
 if __name__ == "__main__":

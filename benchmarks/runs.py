@@ -19,6 +19,7 @@ import yaml
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import SimulationOutcome, simulate
+from autopilot.policies.dialect import read_yaml, write_yaml
 from benchmarks.kit import data_folder, tell_violations
 from simulator.baselines.static import largest_remainder
 from simulator.scenarios.loader import SHIPPED
@@ -188,7 +189,7 @@ def scenario_of(call: Call, folder: Path) -> str:
 
 def _common(call: Call, folder: Path, durations: str | None, telemetry: str | None) -> dict[str, Any]:
     return {
-        "policies": (_with_settings(call, folder),),
+        "policies": (with_settings(call, folder),),
         "seed": call.seed,
         "durations": call.durations or durations,
         "telemetry": call.telemetry or telemetry,
@@ -197,7 +198,7 @@ def _common(call: Call, folder: Path, durations: str | None, telemetry: str | No
     }
 
 
-def _with_settings(call: Call, folder: Path) -> str:
+def with_settings(call: Call, folder: Path) -> str:
     """The policy, or a file with the settings on top of it."""
     if not call.settings:
         return call.policy
@@ -208,9 +209,9 @@ def _with_settings(call: Call, folder: Path) -> str:
         place = content
         for group in groups:
             place = place.setdefault(group, {})
-        place[last] = yaml.safe_load(value)
+        place[last] = read_yaml(value, setting)
     path = folder / "changed.yaml"
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    path.write_text(write_yaml(content), encoding="utf-8")
     return str(path)
 
 

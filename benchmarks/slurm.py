@@ -2,14 +2,14 @@
 
     python -m benchmarks slurm [FOLDER ...] [--quick] [--json OUT]
 
-Each folder is one recorded workload (tests/data/slurm/scheduling has some). Its recorded states are given to the
-baseline, pass by pass, and it plays the whole workload with the loop phases of run 1. WORKLOAD-passes.csv (run, pass,
-job, nodes) and WORKLOAD-starts.csv (job, start_s, node, restarts) are written to benchmarks/out/slurm.
+Each folder is one recorded workload; tests/data/slurm/scheduling has some, which `--quick` reads. Its recorded states
+are given to the baseline, pass by pass, and it plays the whole workload with the loop phases of run 1.
+WORKLOAD-passes.csv (run, pass, job, nodes) and WORKLOAD-starts.csv (job, start_s, node, restarts) are written to
+benchmarks/out/slurm.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core.model.errors import InputError
-from benchmarks.kit import OUT, ROOT, data_folder, table, write_json
+from benchmarks.kit import OUT, ROOT, data_folder, options, table, write_json
 from benchmarks.slurm_figures import figures
 from benchmarks.slurm_play import Player, Score, score
 from benchmarks.slurm_recordings import Recording, read
@@ -157,11 +157,7 @@ def print_all(judged: dict[str, Judged]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge every folder, print the table, write the files."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--quick", action="store_true", help="the workloads in the repository")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args(arguments)
+    given = options(__doc__, arguments, folders=[])
     out = OUT / "slurm"
     out.mkdir(parents=True, exist_ok=True)
     quick = [each for each in KEPT.iterdir() if each.is_dir()] if given.quick else []
@@ -170,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             recording = read(folder)
         except InputError as error:
-            parser.error(str(error))
+            raise SystemExit(str(error)) from None
         judged[recording.name] = Judged(
             judge_passes(recording, out / f"{recording.name}-passes.csv"),
             judge_run(recording, out / f"{recording.name}-starts.csv"),
