@@ -64,7 +64,6 @@ def test_recommendations_are_listed_like_the_page(applied: Kubectl) -> None:
         ("{base: careful}", 'Unsupported value: "careful"'),
         ("{hysteresis: {dwell_s: soon}}", "hysteresis.dwell_s"),
         ("{reservation: {depth: 31}}", "less than or equal to 30"),
-        ("{tenancy: {fair_preemption_rules: []}}", "fair_preemption_rules"),
         ("{price_weight: {H100: 0}}", "greater than 0"),
     ],
 )
