@@ -29,6 +29,8 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return allow(NAME, 0.0, UNIT, 1.0)
     yields = yielding(draft, ctx)
     touched = sorted({int(work.service[row]) for row in draft.victims if work.service[row] >= 0 and row not in yields})
+    if not touched:  # most proposals: work without a service
+        return allow(NAME, 0.0, UNIT, 1.0)
     touched = with_pools(services, [row for row in touched if row < len(services.id)])
     counts = counting(services)[:, touched]
     if not counts.any():
