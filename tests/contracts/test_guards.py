@@ -13,6 +13,7 @@ import pytest
 
 import autopilot.core
 from autopilot.core.decision.planner import Planner, plan
+from autopilot.core.facts.table import rows_of
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check, allow
 from autopilot.core.model.codes import ConditionKind
@@ -71,6 +72,7 @@ def state_of(value: Any, path: str = "ctx") -> Iterator[tuple[str, object]]:
         yield path, len(value)
     elif is_dataclass(value) or isinstance(value, WhatIf):
         names = [each.name for each in fields(value)] if is_dataclass(value) else list(vars(value))
+        names += rows_of(type(value))
         for name in names:
             if (type(value).__name__, name) not in CACHED:
                 yield from state_of(getattr(value, name), f"{path}.{name}")

@@ -19,6 +19,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Command, CommandKind, Observation, View
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.planning.facts import Facts
 from autopilot.core.usage.facts import SnapshotFacts
 from autopilot.core.usage.parts import parts_of
 from autopilot.replay.unequal import first_unequal
@@ -108,7 +109,14 @@ def seen(given: Given, kept: Kept) -> SnapshotFacts:
     return SnapshotFacts(observation=given[0], policy=given[2], kept=kept)
 
 
-TABLES: tuple[Rows, ...] = (intake, seen)
+def planning(given: Given, kept: Kept) -> Facts:
+    """What planning asks. Work that holds GPUs may have an effect under way."""
+    observation, memory, policy = given
+    busy = frozenset({0} if observation.tick % 2 else ())
+    return Facts(observation=observation, policy=policy, kept=kept, recalled=memory, busy=busy)
+
+
+TABLES: tuple[Rows, ...] = (intake, seen, planning)
 
 
 def plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from math import expm1, inf
 import numpy as np
 
 from autopilot.core.actions import defragment
-from autopilot.core.idle.verdict import entity_activity, idle_mask, work_activity
+from autopilot.core.idle.verdict import idle_mask
 from autopilot.core.model.forecast import ExpectedMix
 from autopilot.core.model.hours import Hours, next_edge_s, parse_hours, within_hours
 from autopilot.core.model.operations import StopReason
@@ -100,7 +100,7 @@ def _may_move(ctx: Context) -> Bools:
     may = (work.state == State.RUNNING) & (work.service < 0) & (work.gpu_milli == 0) & (work.mig_profile < 0)
     may &= ctx.end_s > at_s + rules.drain_s
     may &= at_s >= running_since(work) + np.where(work.incarnation > 0, rules.dwell_s, 0.0)
-    may &= ~idle_mask(work_activity(snapshot, entity_activity(snapshot, ctx.policy), ctx.now_s).activity)
+    may &= ~idle_mask(ctx.holdings.activity)
     may[list(ctx.members)] = False
     return np.asarray(may)
 

@@ -23,7 +23,7 @@ from autopilot.core.model.work import holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, CeilingDraft, Submit
-from autopilot.core.planning.idle_work import idle_rungs, may_take
+from autopilot.core.planning.idle_work import may_take
 
 NAME = "shrink_idle"
 SHRINK = Case(
@@ -89,7 +89,7 @@ def _candidates(ctx: Context) -> list[tuple[int, list[Rung]]]:
     snapshot = ctx.observation.snapshot
     work, services = snapshot.workloads, snapshot.services
     idle: dict[int, list[Rung]] = {}
-    for rung in idle_rungs(ctx):
+    for rung in ctx.rungs:
         if 0 <= work.service[rung.row] < len(services.id):
             idle.setdefault(int(work.service[rung.row]), []).append(rung)
     holding, found = holding_mask(work), []

@@ -6,6 +6,7 @@ then keeps its GPUs for days while others wait. Work of unknown length is expect
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,13 +26,13 @@ class EarlierStops:
     guaranteed_s: F64  # how long it runs at least before it may be stopped for other work
 
 
-def earlier_stops(work: WorkloadTable, memory: ControllerMemory, rules: Protection, end_s: F64) -> EarlierStops:
-    """The stops that `memory` counts. `end_s` [workloads]: the predicted end of running work, inf where it is unknown.
+def earlier_stops(work: WorkloadTable, known: Mapping[str, int], rules: Protection, end_s: F64) -> EarlierStops:
+    """`known`: the stops that memory counts, by uid. `end_s` [workloads]: the predicted end of running work, inf where
+    it is unknown.
 
     With `left` stops that it may still have, work runs for 1 / (left + 2) of this run before the next one. That is when
     what it has run since the last stop exceeds 1 / (left + 1) of the rest.
     """
-    known = memory.weighed_stops
     count = np.fromiter((known.get(uid, 0) for uid in work.uid.tolist()), np.int32, len(work.id))
     left = np.maximum(rules.most_stops - count, 0)
     lasts_s = np.where(

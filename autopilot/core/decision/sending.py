@@ -98,7 +98,7 @@ class Sender:
     bare: Context = field(init=False)  # on the books without anything under way: what is held is what is seen
 
     def __post_init__(self) -> None:
-        bare = replace(self.ctx, whatif=self._books(), search_cache=SearchCache())
+        bare = replace(self.ctx, whatif=self._books(), memo=replace(self.ctx.memo, searches=SearchCache()))
         object.__setattr__(self, "bare", bare)
 
     def _books(self) -> WhatIf:

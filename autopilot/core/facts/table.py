@@ -90,8 +90,8 @@ def root(read: Callable[[Any], Value]) -> Value:
     return cast("Value", Root(read, ()))
 
 
-def rows_of(table: type[Table]) -> dict[str, Fact]:
-    """The facts of a table by name, without its roots, those of its bases first."""
+def rows_of(table: type) -> dict[str, Fact]:
+    """The facts of a table by name, without its roots, those of its bases first; none of another class."""
     return {
         name: row
         for base in reversed(table.__mro__)

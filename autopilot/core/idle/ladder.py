@@ -10,6 +10,7 @@ not act.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -94,11 +95,6 @@ def _may_shrink(snapshot: ClusterSnapshot, service: int, policy: Policy) -> bool
     return kept < int(services.replicas[service]) and not out_of_reach(services, service, kept)
 
 
-def ladder_timers_s(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -> list[float]:
+def ladder_timers_s(found: Iterable[Rung]) -> list[float]:
     """When a step becomes due by time alone."""
-    return [
-        time_s
-        for rung in rungs(memory, snapshot, policy)
-        for time_s in (rung.notice_s, rung.next_s, rung.suspend_s)
-        if time_s < inf
-    ]
+    return [time_s for rung in found for time_s in (rung.notice_s, rung.next_s, rung.suspend_s) if time_s < inf]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from autopilot.core.model.forecast import remaining_quantiles_s
-from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.forecast import RuntimeForecast, remaining_quantiles_s
 from autopilot.core.model.policy import Effect, Policy
-from autopilot.core.model.records import Observation
-from autopilot.core.model.snapshot import F64, I32, Bools, State, WorkloadTable
+from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, State, WorkloadTable
 from autopilot.core.model.work import holding_mask, known_or, named, overdue_mask, progress_s, whole_gpus
 from autopilot.core.ordering.job_order import UNKNOWN_INDEX_PER_S, gittins_per_s, mixed_index
 from autopilot.core.placement.whatif import WhatIf
@@ -43,9 +43,8 @@ class Outlook:
         return ~np.isnan(self.left_s[:, self.levels.index(level)])
 
 
-def look_out(observation: Observation, policy: Policy, review_now_s: float) -> Outlook:
+def look_out(work: WorkloadTable, forecast: RuntimeForecast | None, policy: Policy, review_now_s: float) -> Outlook:
     """The outlook of one tick."""
-    work, forecast = observation.snapshot.workloads, observation.forecasts.runtimes
     asked = {0.5, policy.reservation.level, policy.reservation.promise_level, policy.backfill.level}
     levels = tuple(sorted(asked | set(forecast.levels if forecast is not None else ())))
     left = np.full((len(work.id), len(levels)), np.nan)
@@ -68,36 +67,37 @@ def _since(work: WorkloadTable, rows: I32, review_now_s: float) -> F64:
     return np.maximum(known_or(work.start_s[rows], review_now_s), 0.0)
 
 
-def run_times(observation: Observation, policy: Policy, outlook: Outlook, rows: I32) -> tuple[F64, F64, np.ndarray]:
-    """Run time of pending rows at the reservation level and at the backfill level, and whether the latter is known.
+class RunTimes(NamedTuple):
+    """Run times of pending rows, capped by declared limits; inf where nothing is known. Shape [rows]."""
 
-    All have shape [rows]. Declared limits cap the run times; an unknown run time is the limit, or inf without one.
-    """
-    work = observation.snapshot.workloads
+    low_s: F64  # at the reservation level
+    high_s: F64  # at the backfill level
+    known: Bools  # whether the latter is
+
+
+def run_times(work: WorkloadTable, policy: Policy, outlook: Outlook, rows: I32) -> RunTimes:
+    """The run times of pending rows."""
     limit = np.where(np.isnan(work.limit_s[rows]), np.inf, work.limit_s[rows])
     low, high = (
         np.minimum(outlook.quantile_s(rows, level), limit)
         for level in (policy.reservation.level, policy.backfill.level)
     )
-    return low, high, np.isfinite(high)
+    return RunTimes(low, high, np.isfinite(high))
 
 
-def gap_ends(observation: Observation, policy: Policy, rows: I32, run_high_s: F64, known: np.ndarray) -> F64:
+def gap_ends(work: WorkloadTable, policy: Policy, rows: I32, now_s: float, run_high_s: F64, known: Bools) -> F64:
     """When each pending gang ends at the backfill level if it starts now. Shape [rows].
 
     Preemptible work of unknown length fits any gap, because it can be evicted; other work of unknown length fits none.
     """
     if not policy.modes.on(Effect.FILL):
         return np.full(len(rows), np.inf)
-    ends = np.where(known, observation.now_s + run_high_s, np.inf)
-    return np.where(~known & observation.snapshot.workloads.preemptible[rows], observation.now_s, ends)
+    ends = np.where(known, now_s + run_high_s, np.inf)
+    return np.where(~known & work.preemptible[rows], now_s, ends)
 
 
-def predicted_ends(
-    observation: Observation, policy: Policy, outlook: Outlook, review_now_s: float, level: float
-) -> F64:
+def predicted_ends(work: WorkloadTable, policy: Policy, outlook: Outlook, review_now_s: float, level: float) -> F64:
     """Predicted end of each workload that holds GPUs, at a level of `outlook`. Shape [workloads]; inf for others."""
-    work = observation.snapshot.workloads
     ends = np.full(len(work.id), np.inf)
     rows = np.flatnonzero(holding_mask(work)).astype(np.int32)
     since = _since(work, rows, review_now_s)
@@ -120,33 +120,37 @@ def gpu_free_at(whatif: WhatIf, end_s: F64) -> F64:
 
 
 def may_reserve(
-    observation: Observation, policy: Policy, memory: ControllerMemory, rows: I32, review_now_s: float
-) -> np.ndarray:
+    snapshot: ClusterSnapshot,
+    forecast: RuntimeForecast | None,
+    policy: Policy,
+    cooled_until_s: Mapping[str, float],
+    rows: I32,
+    now_s: float,
+    review_now_s: float,
+) -> Bools:
     """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
 
     While the spread of the forecasts is too wide, only overdue gangs may: room held on a poor forecast is wasted.
     """
-    snapshot, rules = observation.snapshot, policy.reservation
-    work = snapshot.workloads
+    rules, work = policy.reservation, snapshot.workloads
     if not rules.depth:
         return np.zeros(len(rows), np.bool_)
     may = whole_gpus(work, rows)
     if rules.whole_nodes_only and len(snapshot.nodes.gpus):
         may &= work.gpus[rows] >= int(snapshot.nodes.gpus.min())
-    if not _confident(observation, policy):
+    if not _confident(work, forecast, policy):
         may &= overdue_mask(work, rows, review_now_s, policy.order)
-    cooling = [name for name, until_s in memory.cooled_until_s.items() if until_s > observation.now_s]
+    cooling = [name for name, until_s in cooled_until_s.items() if until_s > now_s]
     if cooling:
         may &= ~named(work.uid[rows], cooling)
     return np.asarray(may)
 
 
-def _confident(observation: Observation, policy: Policy) -> bool:
+def _confident(work: WorkloadTable, forecast: RuntimeForecast | None, policy: Policy) -> bool:
     """True if the median spread of the forecasts of running work is at most `reservation.max_spread_ratio`."""
-    forecast = observation.forecasts.runtimes
     if forecast is None:
         return False
-    rows = np.flatnonzero(holding_mask(observation.snapshot.workloads) & forecast.known)
+    rows = np.flatnonzero(holding_mask(work) & forecast.known)
     if not len(rows):
         return True
     low, high = forecast.levels.index(0.25), forecast.levels.index(0.75)

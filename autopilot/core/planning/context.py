@@ -1,67 +1,48 @@
 """The working set of one tick, which every action and guard shares.
 
-`Context` is frozen: what was observed, remembered and predicted, in the form that planning needs. What the tick
-decides is in three mutable parts: the `whatif` (capacity), the `quota` (the quota ledger) and the `plan`
-(plan_state.py). Actions change them through methods; guards only read. Whatever varies with time alone is evaluated
-at `review_now_s`, the start of the current review period (see ControllerMemory.wake_at_s).
+`Context` has the facts of the tick (facts.py), which are frozen: what was observed, remembered and predicted, in the
+form that planning needs. What the tick decides is in three mutable parts: the `whatif` (capacity), the `quota` (the
+quota ledger) and the `plan` (plan_state.py). Actions change them through methods; guards only read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from math import inf
 from typing import TypeVar, cast
 
 import numpy as np
 
-from autopilot.core.checkpoints.earlier_stops import EarlierStops
-from autopilot.core.checkpoints.losses import Losses
-from autopilot.core.model.changes import START
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory
-from autopilot.core.model.records import Code, Proposal, Reservation
+from autopilot.core.model.records import Code, Proposal
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State
 from autopilot.core.model.work import evicted_uids, holding_mask, named, running_since, whole_gpus
-from autopilot.core.ordering.predicted_ends import Outlook
-from autopilot.core.ordering.signatures import PendingTable
 from autopilot.core.placement.search_cache import SearchCache, StateCache
 from autopilot.core.placement.shapes import Miss, Shape, shape_of
 from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.planning.facts import Facts
 from autopilot.core.planning.lending import Lending, lend
 from autopilot.core.planning.plan_state import CODE_INDEX, Held, PlanState, QuotaHold
 from autopilot.core.planning.quota_state import Quota
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.rules.base import Running
-from autopilot.core.tracking.replicas import Ahead, foresee
-from autopilot.core.usage.facts import SnapshotFacts
 
 Built = TypeVar("Built")
 _NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 _BY_HOLD = frozenset({CODE_INDEX[Code.RESERVED], CODE_INDEX[Code.RUNTIME_UNKNOWN]})
 
 
-class _Positions(dict[int, int]):
-    """Positions of pending gangs, by row."""
-
-
 class _SharedIndices(list[float]):
     """Indices of pending gangs, by position."""
 
 
-class _Shown(dict[str, Proposal]):
-    """Starts that people were shown, by uid."""
-
-
-class _Foreseen(list[Ahead]):
-    """What `Context.foreseen` is kept as."""
-
-
 @dataclass(slots=True)
 class Memo:
-    """Answers that are computed at most once. It changes no decision."""
+    """Answers about what the tick plans, computed at most once. It changes no decision."""
 
+    searches: SearchCache = field(default_factory=SearchCache)
     built: dict[type, object] = field(default_factory=dict)  # by type
     # claims by the most GPUs that they hold, and the number of gangs that were leaving then
     settled: tuple[int, dict[float, Running]] = (-1, {})
@@ -69,46 +50,14 @@ class Memo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context(SnapshotFacts):
-    """One tick's working set. Arrays over `pending` are in the order of service."""
+class Context(Facts):
+    """One tick's working set: its facts, and what the tick plans on them."""
 
-    memory: ControllerMemory
-    review_now_s: float
-    # pending gangs
-    pending: I32  # rows, in order of service
-    pending_table: PendingTable
-    index: F64  # of what is left, aged: the higher the sooner in queues that are ordered by it, [pending]
-    classes: I32  # shape class of each pending row
-    run_low_s: F64  # run time at the reservation level, [pending]
-    run_high_s: F64  # run time at the backfill level, [pending]
-    gap_end_s: F64  # until when it is sure enough to need its GPUs; inf: it cannot use gaps, [pending]
-    known: Bools  # False where no forecast and no limit bounds the run time, [pending]
-    firm: Bools  # gangs whose reservation is, or would be, a promise, [pending]
-    may_reserve: Bools  # [pending]
-    ahead: Bools  # replicas that only a forecast asks for, [pending]
-    standing: dict[int, Reservation]  # reservations in memory, by row
-    noted_since_s: dict[Condition, float]  # conditions of the last tick, and since when they held
-    # all work
-    outlook: Outlook
-    end_s: F64  # predicted end of every workload that holds GPUs, inf when unknown, [workloads]
-    lost_gpu_s: F64  # price of stopping each gang as of the review, which is weighed, [workloads]
-    losses: Losses  # cost of stopping each gang as of now, which is reported
-    stops: EarlierStops  # for other work
-    unsaved: Bools  # gangs that are known to have no checkpoint within the grace, [workloads]
-    busy: frozenset[int]  # rows with an effect under way
-    members: dict[int, list[int]]  # rows of MemberTable, by workload row
-    gpu_memory_mib: F64  # by GPU model code
-    # what the tick plans
+    memory: ControllerMemory  # as it is by now: with what is sent again in this tick
     whatif: WhatIf
     quota: Quota
     plan: PlanState
-    search_cache: SearchCache = field(default_factory=SearchCache)
     memo: Memo = field(default_factory=Memo)
-
-    @property
-    def now_s(self) -> float:
-        """Time of the observation."""
-        return self.observation.now_s
 
     def since_s(self, kind: ConditionKind, row: int, *, lasting: bool = False) -> float:
         """Since when a condition that holds now for a workload has held without a break, as far as observed.
@@ -152,7 +101,7 @@ class Context(SnapshotFacts):
 
     def cached(self) -> StateCache:
         """Answers for the current state of the what-if."""
-        return self.search_cache.at(self.whatif.stamp)
+        return self.memo.searches.at(self.whatif.stamp)
 
     def once(self, kind: type[Built], build: Callable[[], Built]) -> Built:
         """An object that is built at most once in a tick, by its type."""
@@ -177,21 +126,9 @@ class Context(SnapshotFacts):
             index * weight(row) for index, row in zip(self.index.tolist(), self.pending.tolist(), strict=True)
         )
 
-    @property
-    def foreseen(self) -> list[Ahead]:
-        """The replicas that forecasts call for, by service, computed at most once in a tick."""
-        return self.once(_Foreseen, lambda: _Foreseen(foresee(self.observation, self.memory.services, self.policy)))
-
     def shown_start(self, row: int) -> Proposal | None:
         """The start of a pending gang as people were shown it, where one waits for them."""
-        if not self.memory.open_proposals:
-            return None
-        starts = self.once(_Shown, self._shown_starts)
-        return starts.get(str(self.observation.snapshot.workloads.uid[row]))
-
-    def _shown_starts(self) -> _Shown:
-        shown = [each.proposal for each in self.memory.open_proposals.values()]
-        return _Shown((each.subject.uid, each) for each in shown if each.change.wish == START)
+        return self.shown_starts.get(str(self.observation.snapshot.workloads.uid[row])) if self.shown_starts else None
 
     def is_for(self, held: Held, row: int) -> bool:
         """True if this room is held for the gang of `row`, or for its queue. False where `row` is -1."""
@@ -203,7 +140,7 @@ class Context(SnapshotFacts):
         """True for a waiting gang that is owed (`gpus`: at that width), where another queue holds this above its
         guarantee.
         """
-        at = self._positions.get(row) if np.any(held.lent) else None
+        at = self.positions.get(row) if np.any(held.lent) else None
         if at is None:
             return False
         whose = held.queue if isinstance(held, Held) and held.queue >= 0 else self._queue_of(held.row)
@@ -376,11 +313,7 @@ class Context(SnapshotFacts):
 
     def position_of(self, row: int) -> int:
         """The position of a pending gang. Raises `KeyError` for work that is not pending."""
-        return self._positions[row]
-
-    @property
-    def _positions(self) -> _Positions:
-        return self.once(_Positions, lambda: _Positions(zip(self.pending.tolist(), count())))
+        return self.positions[row]
 
     def too_early(self, at: int) -> Miss | None:
         """Set while a gang has not waited long enough to preempt."""

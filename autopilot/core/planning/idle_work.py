@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autopilot.core.idle.ladder import Rung, rungs
+from autopilot.core.idle.ladder import Rung
 from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.modes import ACTIONS_WITH
 from autopilot.core.model.policy import Effect, Mode
@@ -10,17 +10,6 @@ from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.tracking.promises import is_capped
 from autopilot.core.tracking.storms import is_paused
-
-
-def idle_rungs(ctx: Context) -> tuple[Rung, ...]:
-    """All idle work, once a tick."""
-    return ctx.once(_Rungs, lambda: _Rungs(rungs(ctx.memory, ctx.observation.snapshot, ctx.policy)))
-
-
-class _Rungs(tuple[Rung, ...]):
-    """All idle work of one tick."""
-
-    __slots__ = ()
 
 
 def steps_under_way(ctx: Context) -> set[str]:
@@ -50,7 +39,7 @@ def may_suspend(ctx: Context) -> dict[int, Rung]:
     under_way, service = steps_under_way(ctx), ctx.observation.snapshot.workloads.service
     return {
         rung.row: rung
-        for rung in idle_rungs(ctx)
+        for rung in ctx.rungs
         if service[rung.row] < 0 and rung.uid not in under_way and may_take(ctx, rung)
     }
 

@@ -121,7 +121,7 @@ def lend(ctx: Context) -> Lending:
     tenancy, queues = ctx.policy.tenancy, ctx.observation.snapshot.queues
     if not tenancy.time_sharing or len(queues.id) <= 2:  # the root and one queue: there is no other queue to share with
         return Lending()
-    rules = guarantee_rules(tenancy, queues)
+    rules = ctx.guarantee_rules
     shares = tuple((queues.order == QueueOrder.INDEX).tolist())
     waiting, running = _waiting(ctx), _running(ctx)
     elastic = {queue for queue, rule in enumerate(rules) if rule is GuaranteeRule.ELASTIC and shares[queue]}

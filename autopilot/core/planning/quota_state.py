@@ -11,6 +11,7 @@ import numpy as np
 
 from autopilot.core.model.memory import Condition
 from autopilot.core.model.policy import Policy, RuleSetName
+from autopilot.core.model.policy_bounds import Protection
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, GPU_MILLI, SLO_CLASS_NAMES, Bools, ClusterSnapshot
 from autopilot.core.model.work import active_mask, entry_milli, gpu_part, gpu_parts, running_since, stoppable_mask
@@ -229,7 +230,7 @@ def build_quota(
     `starting`: rows with an effect under way.
     """
     capacity = capacity_by_kind(snapshot, whatif.gpu_usable)
-    sheltered = sheltered_classes(policy)
+    sheltered = sheltered_classes(policy.protection)
     protected = protected_mask(snapshot.workloads, sheltered)
     ledger = build_ledger(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always, protected=protected)
     starts = follow_starts(snapshot, protected, noted or {}, now_s, starting)
@@ -257,6 +258,6 @@ def build_quota(
     )
 
 
-def sheltered_classes(policy: Policy) -> frozenset[int]:
+def sheltered_classes(rules: Protection) -> frozenset[int]:
     """Codes of the SLO classes whose work the policy protects."""
-    return frozenset(SLO_CLASS_NAMES.index(name) for name in policy.protection.classes)
+    return frozenset(SLO_CLASS_NAMES.index(name) for name in rules.classes)

@@ -60,7 +60,7 @@ def promised_start_s(ctx: Context, at: int, shape: Shape, plan: StartPlan) -> fl
 def _free_late(ctx: Context) -> F64:
     """When GPUs come free at the promise level, what was started in this tick included. Shape [gpus]."""
     level = ctx.policy.reservation.promise_level
-    ends_s = predicted_ends(ctx.observation, ctx.policy, ctx.outlook, ctx.review_now_s, level)
+    ends_s = predicted_ends(ctx.observation.snapshot.workloads, ctx.policy, ctx.outlook, ctx.review_now_s, level)
     by_work = gpu_free_at(ctx.whatif, ends_s)
     limit_s = ctx.observation.snapshot.workloads.limit_s
     for row, layout in ctx.whatif.layouts.items():

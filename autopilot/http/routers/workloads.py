@@ -90,8 +90,8 @@ def _rows(latest: Published) -> list[Row]:
     observation, policy = latest.observation, latest.policy
     snapshot, work = observation.snapshot, observation.snapshot.workloads
     review_s = review_start(observation.now_s, policy)
-    outlook = look_out(observation, policy, review_s)
-    end_s = predicted_ends(observation, policy, outlook, review_s, policy.reservation.level)
+    outlook = look_out(work, observation.forecasts.runtimes, policy, review_s)
+    end_s = predicted_ends(work, policy, outlook, review_s, policy.reservation.level)
     foretold = outlook.foretold(policy.reservation.level)
     use, nodes = usage_of(snapshot, observation.now_s), _nodes(snapshot)
     activity, measured_ratio, estimated = _measured(use)

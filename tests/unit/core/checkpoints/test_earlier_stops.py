@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from autopilot.core.checkpoints.earlier_stops import earlier_stops
-from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy_bounds import Protection
 from tests.kits.core_world import holds, snapshot
 
@@ -27,12 +26,12 @@ NOW_S, RULES = 10_000.0, Protection(min_runtime_s=900.0, most_stops=4)
 def test_the_stops_that_are_left_are_spread_over_the_rest(stops: int, end_s: float, guaranteed_s: float) -> None:
     """It has run since 1000 s. The first stop may come at any time after the least run time."""
     work = snapshot("1x8", [holds("v", 8, start_s=1000.0, served_s=12_000.0)]).workloads
-    found = earlier_stops(work, ControllerMemory(weighed_stops={"v": stops}), RULES, np.array([end_s]))
+    found = earlier_stops(work, {"v": stops}, RULES, np.array([end_s]))
     assert (found.count[0], found.often[0], found.guaranteed_s[0]) == (stops, False, guaranteed_s)
 
 
 def test_the_last_stop_is_the_last() -> None:
     """Also for work of unknown length."""
     work = snapshot("1x8", [holds("v", 8)]).workloads
-    found = earlier_stops(work, ControllerMemory(weighed_stops={"v": 4}), RULES, np.array([np.inf]))
+    found = earlier_stops(work, {"v": 4}, RULES, np.array([np.inf]))
     assert found.often.all()

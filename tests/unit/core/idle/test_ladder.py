@@ -274,7 +274,7 @@ def test_no_work_is_suspended_before_its_owner_is_gone_for_long() -> None:
     told = notified(snap, EAGER)
     early = look(snap, NOW_S + 2 * HOUR_S, told, EAGER)
     assert kinds(early) == []
-    assert NOW_S - 1800.0 + EAGER.idle.gone_s in ladder_timers_s(early.memory, snap, EAGER)
+    assert NOW_S - 1800.0 + EAGER.idle.gone_s in ladder_timers_s(rungs(early.memory, snap, EAGER))
     assert kinds(look(snap, NOW_S + 4 * HOUR_S, told, EAGER)) == ["pipeline"]
 
 
