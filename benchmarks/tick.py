@@ -24,9 +24,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.facts.table import Kept
 from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S
 from autopilot.core.intake.assemble import assemble
-from autopilot.core.intake.signals import measure
+from autopilot.core.intake.signals import UNMEASURED, measure
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.records import (
@@ -54,7 +55,7 @@ from autopilot.core.model.snapshot import (
     empty,
     make,
 )
-from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.usage.facts import SnapshotFacts
 from autopilot.settings import shipped_policy
 from benchmarks.kit import judged, options, table, write_json
 from models.last_two import LastTwo
@@ -252,16 +253,19 @@ class Loop:
     forecaster: LastTwo | Runtimes
     memory: ControllerMemory = field(default_factory=ControllerMemory)
     outcomes: tuple[Outcome, ...] = ()
+    kept: Kept = field(default_factory=Kept)
 
     def tick(self, now_s: float, spent: dict[str, float]) -> Step:
         """One tick; the CPU seconds of each part go into `spent`."""
         batches = self.fleet.batches(now_s)
         snapshot, gaps = timed(spent, "assemble", lambda: assemble(batches, now_s))
-        signals: Signals = timed(spent, "measure", lambda: measure(snapshot, WhatIf(snapshot)))
-        forecasts: Forecasts = timed(spent, "forecast", lambda: self.foresee(now_s, snapshot))
-        observation = Observation(self.memory.tick + 1, now_s, snapshot, signals, forecasts, (), self.outcomes, gaps)
         policy = shipped_policy("autopilot")
-        step: Step = timed(spent, "reconcile", lambda: reconcile(self.memory, observation, policy))
+        seen = Observation(self.memory.tick + 1, now_s, snapshot, UNMEASURED, Forecasts(), (), self.outcomes, gaps)
+        facts = SnapshotFacts(observation=seen, policy=policy, kept=self.kept)
+        signals: Signals = timed(spent, "measure", lambda: measure(snapshot, facts.books, facts.parts))
+        forecasts: Forecasts = timed(spent, "forecast", lambda: self.foresee(now_s, snapshot))
+        observation = replace(seen, signals=signals, forecasts=forecasts)
+        step: Step = timed(spent, "reconcile", lambda: reconcile(self.memory, observation, policy, kept=self.kept))
         self.memory, self.outcomes = step.memory, ()
         return step
 
