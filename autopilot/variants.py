@@ -12,11 +12,17 @@ from typing import Any
 
 import msgspec
 
-from autopilot.core.model.changes import CHANGES, Change
-from autopilot.core.model.operations import OPERATIONS, Operation
+from autopilot.core.model.verb import Change, Operation
+from autopilot.core.verbs import CHANGES, OPERATIONS
 
 TABLES: Mapping[type, Mapping[str, type[Any]]] = {Change: CHANGES, Operation: OPERATIONS}
 """The classes of each base class, by kind."""
+
+ADDED: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
+    Change: {"cordon": {"reason": ""}, "offer": {"reason": ""}, "provision": {"provisioning_class": ""}},
+    Operation: {"ceiling": {"had": -1, "gpus": float("nan"), "owner": ""}, "recut": {"pool": ""}},
+}
+"""Fields that records of earlier versions lack, with the value for unknown: by base class, kind and field."""
 
 
 def decoded(base: type, plain: Any) -> Any:
@@ -25,6 +31,7 @@ def decoded(base: type, plain: Any) -> Any:
     kind = plain.get("kind") if isinstance(plain, dict) else None
     if not isinstance(kind, str) or kind not in table:
         raise ValueError(f"{what} of kind {kind!r}: this version knows {', '.join(sorted(table))}")
+    plain = ADDED.get(base, {}).get(kind, {}) | plain
     known, given = {each.name for each in fields(table[kind])}, set(plain)
     if given != known:
         wrong = [f"without {name}" for name in sorted(known - given)]

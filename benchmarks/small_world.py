@@ -17,7 +17,6 @@ from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.signal_table import SignalTable
@@ -37,6 +36,7 @@ from autopilot.core.model.snapshot import (
     make,
 )
 from autopilot.core.placement.whatif import WhatIf
+from autopilot.core.verbs.admit import AdmitOperation
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 GPUS_PER_NODE = 8

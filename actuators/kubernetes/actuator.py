@@ -37,8 +37,9 @@ from autopilot.contract.notes import failure_text
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.objects import SubjectKind
-from autopilot.core.model.operations import OPERATIONS, StopReason
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
+from autopilot.core.model.stops import StopReason
+from autopilot.core.verbs import OPERATIONS
 
 OUTAGE_S = 10.0
 """Time without requests after the server or a webhook did not answer: each such request may take that long itself."""
@@ -57,7 +58,7 @@ TRIED = (
 )
 """Objects that Kueue guards: kind, resource of the right to patch it, and subresource."""
 
-SAYS = {kind: kind.capitalize() for kind in OPERATIONS if kind != "notify"}
+SAYS = {kind: kind.capitalize() for kind, operation in OPERATIONS.items() if not operation.notifies}
 """Action of the Event for each kind of instruction; a notice is an Event itself and needs no other."""
 
 
@@ -262,7 +263,7 @@ class KubernetesActuator:
         else:
             why_not = self._choose(effect, target)
             if effect.lever is None:
-                evicts = effect.instruction.kind == "evict"  # it keeps its place, and is asked for no more for a while
+                evicts = effect.instruction.operation.stops  # it keeps its place, and is asked for no more for a while
                 progress = Ended(OutcomeKind.DECLINED if evicts else OutcomeKind.FAILED, why_not, cause=Cause.LEVER)
             else:
                 written = self._tools.writer.written
@@ -291,7 +292,7 @@ class KubernetesActuator:
 
     def _let_go(self, effect: Effect, located: Located, now_s: float) -> None:
         """The controller does not wait for the effect any more: it was seen to come about, or was given up."""
-        if effect.instruction.kind == "admit":  # a growth looks itself how many of its pods came
+        if effect.instruction.operation.starts_now:  # a growth looks itself how many of its pods came
             target, failed = target_of(self.api, located, effect.instruction.subject.uid)
             found = failed or placement.started(self.api, target)
             if isinstance(found, Answer) and self._outage_in(found, now_s):

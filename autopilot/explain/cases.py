@@ -16,31 +16,15 @@ from autopilot.core.model.records import Evidence, Proposal
 from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_ratio, number
 from autopilot.core.planning.action import cases_of
 from autopilot.core.planning.draft import Case
+from autopilot.core.verbs import VERBS
 
 CASES = cases_of(ACTIONS)
-
-_UNKNOWN = {
-    "admit": "start on {where}{after}",
-    "pipeline": "start on {where}{after} by preempting or moving others: {victims}",
-    "grow": "grow to {where}",
-    "reserve": "hold room for it",
-    "evict": "evict: {victims}",
-    "move": "move: {victims}",
-    "scale": "keep at least {replicas}",
-    "ceiling": "keep at most {replicas}",
-    "recut": "cut it anew",
-    "drain": "drain it: {victims}",
-    "cordon": "cordon or uncordon it",
-    "provision": "ask for nodes for it",
-    "offer": "offer it back, or not any more",
-}
-"""Words for proposals that no shipped action makes, by kind."""
 
 
 def case_of(proposal: Proposal) -> Case:
     """The case of a proposal on record."""
     key = proposal.action, proposal.kind, proposal.reason
-    return CASES.get(key) or Case(*key, words=_UNKNOWN.get(proposal.kind, proposal.kind))
+    return CASES.get(key) or Case(*key, words=VERBS[proposal.kind].words)
 
 
 def case_words(proposal: Proposal, fields: Mapping[str, str]) -> str:

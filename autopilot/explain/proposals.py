@@ -15,7 +15,6 @@ from math import isfinite
 import numpy as np
 
 from autopilot.core.guards import telemetry
-from autopilot.core.model.changes import CeilingChange, ScaleChange
 from autopilot.core.model.codes import UNCOVERED
 from autopilot.core.model.modes import MODE_UNIT, MODES
 from autopilot.core.model.objects import SideEffect, Taken
@@ -355,7 +354,7 @@ def fields_of(proposal: Proposal) -> dict[str, str]:
         "victims": _first_victims(proposal.victims),
         "workload": proposal.subject.name,
         "tenant": proposal.tenant,
-        "replicas": counted(change.replicas, "replica") if isinstance(change, ScaleChange | CeilingChange) else "",
+        "replicas": "" if change.replicas is None else counted(change.replicas, "replica"),
     }
 
 

@@ -12,11 +12,10 @@ from math import isfinite, nan
 
 import numpy as np
 
-from autopilot.core.model.changes import DrainChange, RecutChange
 from autopilot.core.model.memory import OpenProposal
-from autopilot.core.model.objects import Geometry, SubjectKind, Taken
+from autopilot.core.model.objects import SubjectKind, Taken
 from autopilot.core.model.records import Decision, Proposal
-from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s
+from autopilot.core.model.units import counted, format_clock, format_gpu_s
 from autopilot.explain.cases import contract_words, with_worst
 from autopilot.explain.proposals import (
     Answer,
@@ -117,23 +116,13 @@ def view_of(proposal: Proposal, decision: Decision, opened: Mapping[str, OpenPro
 
 def _whose(proposal: Proposal) -> str:
     """What a proposal is about, in the state that it was made for, and its owner."""
-    subject, change = proposal.subject, proposal.change
-    if isinstance(change, RecutChange):
-        return f"GPU {subject.uid} of pool {change.pool}, now {_geometry_words(change.before)}"
-    if isinstance(change, DrainChange):
-        what = "node" if subject.kind == SubjectKind.NODE else "GPU"
-        return f"{what} {subject.name} of pool {change.pool}, until at most {format_duration(change.until_s)}"
+    subject = proposal.subject
+    if whose := proposal.change.whose(subject):
+        return whose
     if subject.kind == SubjectKind.NODE:
         return f"node {subject.name}"
     about = f"{subject.kind} {subject.name} ({_REVISION[subject.kind]} {subject.revision})"
     return f"{about} of tenant {proposal.tenant}, queue {proposal.queue}"
-
-
-def _geometry_words(geometry: Geometry | None) -> str:
-    """Instances with their first slices: `3g.40gb@0 1g.10gb@4`."""
-    if geometry is None:
-        return "not in MIG mode"
-    return " ".join(f"{profile}@{start}" for profile, start in geometry) or "without instances"
 
 
 _REVISION = {SubjectKind.WORKLOAD: "restart", SubjectKind.SERVICE: "generation"}

@@ -19,10 +19,10 @@ from autopilot.core.model.errors import InputError, invariant
 from autopilot.core.model.forecast import REQUESTS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.modes import Modes
-from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Decision, Observation, Proposal
 from autopilot.core.tracking.promises import is_capped, sums_of
+from autopilot.core.verbs import OPERATIONS
 from autopilot.explain.proposals import Answer, answer_of, refusing_codes
 from autopilot.explain.view import figures_of
 from autopilot.metrics.table import BY_NAME, MOST_RECOMMENDATIONS

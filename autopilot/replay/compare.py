@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autopilot.core.model.changes import AdmitChange
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_names import ClusterNames, check_names
@@ -31,7 +30,7 @@ class _Proposals:
             self.proposals[kind] = self.proposals.get(kind, 0) + 1
             self.accepted += proposal.accepted
             self.evictions += len(proposal.victims) if proposal.accepted else 0
-            if isinstance(proposal.change, AdmitChange):
+            if proposal.change.starts_now:
                 self.admitted_s.setdefault(proposal.subject.name, decision.now_s)
         for reservation in decision.plan.reservations:
             self.reserved[reservation.workload] = None

@@ -25,12 +25,12 @@ from actuators.kubernetes.upkeep import (
     OldPlacements,
     OldRequests,
 )
-from autopilot.core.model.changes import START
 from autopilot.core.model.modes import Modes
 from autopilot.core.model.objects import Taken
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
 from autopilot.core.model.records import Decision, NoteCode
+from autopilot.core.model.verb import START
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of, side_effect_words, taken_words
 from autopilot.service.capping import Capped, acts, further_modes, kinds_of

@@ -35,7 +35,7 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
 
 def _other_place(now: Proposal, before: Proposal) -> list[str]:
     """The first of amount and nodes that differs. A start alone is bound to its amount (core/decision/bound.py)."""
-    for words in (where,) if now.kind == before.kind == "admit" else (where, by_node):
+    for words in (where,) if now.change.starts_now and before.change.starts_now else (where, by_node):
         if words(now.slots) != words(before.slots):
             taken, shown = (words(each.slots) if each.slots else "" for each in (now, before))
             return [f"it takes {taken or 'no GPUs'} instead of {shown or 'none'}"]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from math import inf
 
 from autopilot.core.model.approvals import cover_digest, outside, rejection_of, seen_of
-from autopilot.core.model.changes import START
 from autopilot.core.model.codes import UNCOVERED
 from autopilot.core.model.memory import Approval, Rejection
 from autopilot.core.model.records import Code, NoteCode, Proposal, RejectionScope
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import format_duration, parse_duration_s
+from autopilot.core.model.verb import START
 from autopilot.explain.proposals import Answer, answer_of, code_words, refusing_codes
 from autopilot.service.changes import what_changed
 from autopilot.service.published import Published, Publisher

@@ -29,9 +29,10 @@ from autopilot.app.when import When
 from autopilot.audit.entry import Kind
 from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.operations import NotifyOperation
 from autopilot.core.model.records import Instruction, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.notify import Notify
 from autopilot.deadline import Limit, within
 from autopilot.printable import printable
 from autopilot.service.published import Published
@@ -207,8 +208,8 @@ class Notifier:
         self._given = {key: notice for key, notice in self._given.items() if key in under_way}
         for key, entry in under_way.items():
             operation = entry.instruction.operation
-            if isinstance(operation, NotifyOperation) and key not in self._given:
-                self._given[key] = self._notice(entry.instruction, operation, published)
+            if operation.notifies and key not in self._given:
+                self._given[key] = self._notice(entry.instruction, asked(operation, Notify), published)
 
     def counts(self) -> Mapping[str, Mapping[tuple[str, ...], float]]:
         """Messages by way and result, as a metric."""
@@ -219,7 +220,7 @@ class Notifier:
         self._waiting.put(None)
         self._thread.join(ENDS_S)
 
-    def _notice(self, instruction: Instruction, operation: NotifyOperation, published: Published) -> Notice:
+    def _notice(self, instruction: Instruction, operation: Notify, published: Published) -> Notice:
         plan, name = published.decision.plan.proposals, printable(instruction.subject.name)
         facts = _facts(next((each for each in plan if each.id == instruction.proposal_id), None))
         queues = queues_of(published.observation.snapshot, instruction.subject.uid)

@@ -17,9 +17,9 @@ from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.intake.ways_in import unread
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Actuator, Collector, Following, Forecaster, MemoryStore, PolicySource
+from autopilot.core.verbs import OPERATIONS
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import FileMemoryStore
 from autopilot.metering.prices import load_prices

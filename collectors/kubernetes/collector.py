@@ -169,7 +169,7 @@ class KubernetesCollector:
         counts: dict[str, tuple[int, bool]] = {}
         for each in under_way:
             if each.subject.kind == SubjectKind.WORKLOAD:
-                held = each.kind in {"evict", "resize"}  # it held GPUs when it was decided
+                held = each.operation.stops or each.operation.continues  # it held GPUs when it was decided
                 counts[each.subject.uid] = max(counts.get(each.subject.uid, (0, False)), (each.subject.revision, held))
         self._gangs.recall(counts)
 

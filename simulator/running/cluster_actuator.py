@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autopilot.core.model.objects import SubjectKind
-from autopilot.core.model.operations import (
-    AdmitOperation,
-    CeilingOperation,
-    CordonOperation,
-    EvictOperation,
-    NotifyOperation,
-    OfferOperation,
-    ProvisionOperation,
-    RecutOperation,
-    ScaleOperation,
-    StopReason,
-)
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import (
     State,
 )
+from autopilot.core.model.stops import StopReason
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.admit import AdmitOperation
+from autopilot.core.verbs.ceiling import Ceiling
+from autopilot.core.verbs.cordon import Cordon
+from autopilot.core.verbs.evict import EvictOperation
+from autopilot.core.verbs.notify import Notify
+from autopilot.core.verbs.provision import Provision
+from autopilot.core.verbs.recut import RecutGpu
+from autopilot.core.verbs.scale import Scale
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Cordoned
 from simulator.world.hardware import Refusal
@@ -47,10 +45,21 @@ failures.
 """
 
 
-Scale = Callable[[str, int, float, int, float, str, str], str]
+SetBound = Callable[[str, int, float, int, float, str, str], str]
 """Sets a service's floor or ceiling: name, replicas, until when, generation, now, effect, uid -> reason for a refusal
 ("" on success).
 """
+Act = Callable[[Instruction, int, float], Refusal | None]
+"""Carries out an instruction on a job (row) now."""
+Way = Callable[[Instruction, float], Outcome]
+"""Carries out an instruction now."""
+
+
+def _outcome(instruction: Instruction, refusal: Refusal | None, done: OutcomeKind, now_s: float) -> Outcome:
+    """`done`, or what the refusal of the cluster means."""
+    if refusal is None:
+        return Outcome(instruction.id, done, now_s)
+    return Outcome(instruction.id, OUTCOMES.get(refusal, OutcomeKind.FAILED), now_s, str(refusal.value))
 
 
 class ClusterActuator:
@@ -62,8 +71,8 @@ class ClusterActuator:
         self,
         cluster: Cluster,
         fault: Callable[[Instruction, float], Outcome | None] | None = None,
-        scale: Scale | None = None,
-        ceil: Scale | None = None,
+        scale: SetBound | None = None,
+        ceil: SetBound | None = None,
     ) -> None:
         """`fault` may replace the cluster's answer (injected conflicts and failures); `scale` and `ceil`
         None: no services.
@@ -74,6 +83,18 @@ class ClusterActuator:
         self._job = {name: row for row, name in enumerate(cluster.jobs.id)}
         self._gpu = {name: row for row, name in enumerate(cluster.inventory.gpus.uuid.tolist())}
         self._node = {name: row for row, name in enumerate(cluster.inventory.nodes.id.tolist())}
+        self._ways: dict[str, Way] = {
+            "admit": self._to_job(self._admit),
+            "evict": self._to_job(self._evict),
+            "resize": self._to_job(self._resize),
+            "notify": self._to_job(self._notify),
+            "scale": self._floor,
+            "ceiling": self._ceiling,
+            "recut": self._recut,
+            "cordon": self._cordon,
+            "provision": self._ask_for_nodes,
+            "offer": self._offer,
+        }
         self.changed = False  # an eviction or a resize changed what is free at once
 
     def apply(self, instruction: Instruction, now_s: float) -> Outcome:
@@ -94,55 +115,36 @@ class ClusterActuator:
         injected = self._fault(instruction, now_s) if self._fault else None
         if injected is not None:
             return injected
-        if isinstance(instruction.operation, ScaleOperation):
-            return self._remember(self._set_bound(self._scale, instruction, instruction.operation, now_s))
-        if isinstance(instruction.operation, CeilingOperation):
-            return self._remember(self._set_bound(self._ceil, instruction, instruction.operation, now_s))
-        if isinstance(instruction.operation, RecutOperation):
-            return self._remember(self._recut(instruction, instruction.operation, gpu, now_s))
-        if isinstance(instruction.operation, CordonOperation):
-            return self._remember(self._cordon(instruction, instruction.operation, node, now_s))
-        if isinstance(instruction.operation, OfferOperation):  # nobody removes the node
-            return self._remember(Outcome(instruction.id, OutcomeKind.DONE, now_s))
-        if isinstance(instruction.operation, ProvisionOperation):
-            return self._remember(self._ask_for_nodes(instruction, instruction.operation, now_s))
-        if job is None:
-            refusal: Refusal | None = Refusal.NOT_PENDING
-        elif subject.uid != uid_of("job", job):
-            refusal = Refusal.OTHER_OBJECT
-        else:
-            refusal = self._act(instruction, job, now_s)
-        if refusal is None:
-            outcome = Outcome(instruction.id, self._progress(instruction), now_s)
-        else:
-            kind = OUTCOMES.get(refusal, OutcomeKind.FAILED)
-            outcome = Outcome(instruction.id, kind, now_s, str(refusal.value))
-        return self._remember(outcome)
+        return self._remember(self._ways[instruction.kind](instruction, now_s))
 
     def _remember(self, outcome: Outcome) -> Outcome:
         self._done[outcome.instruction_id] = outcome
         return outcome
 
-    def _set_bound(
-        self, to: Scale | None, instruction: Instruction, bound: ScaleOperation | CeilingOperation, now_s: float
+    def _floor(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Set the floor of a service, or give it back."""
+        floor = asked(instruction.operation, Scale)
+        return self._bound(self._scale, instruction, floor.replicas, floor.until_s, now_s)
+
+    def _ceiling(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Set the ceiling of a service, or end it."""
+        ceiling = asked(instruction.operation, Ceiling)
+        return self._bound(self._ceil, instruction, ceiling.replicas, ceiling.until_s, now_s)
+
+    def _bound(
+        self, to: SetBound | None, instruction: Instruction, replicas: int, until_s: float, now_s: float
     ) -> Outcome:
-        """Set the floor or the ceiling of a service; additional replicas are pending at once."""
+        """Set a bound of a service; additional replicas are pending at once."""
         if to is None:
             return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "there are no services")
-        reason = to(
-            instruction.subject.name,
-            bound.replicas,
-            bound.until_s,
-            instruction.subject.revision,
-            now_s,
-            instruction.id,
-            instruction.subject.uid,
-        )
+        subject = instruction.subject
+        reason = to(subject.name, replicas, until_s, subject.revision, now_s, instruction.id, subject.uid)
         self.changed |= not reason
         return Outcome(instruction.id, OutcomeKind.CONFLICT if reason else OutcomeKind.DONE, now_s, reason)
 
-    def _cordon(self, instruction: Instruction, cordon: CordonOperation, node: int | None, now_s: float) -> Outcome:
+    def _cordon(self, instruction: Instruction, now_s: float) -> Outcome:
         """Close a node to new work, or open it."""
+        cordon, node = asked(instruction.operation, Cordon), self._node.get(instruction.subject.uid)
         if node is None:
             return Outcome(instruction.id, OutcomeKind.CONFLICT, now_s, "the node is gone")
         self._cluster.publish(Cordoned(now_s, node, cordon.on, instruction.id))
@@ -150,66 +152,84 @@ class ClusterActuator:
         self.changed |= not cordon.on
         return Outcome(instruction.id, OutcomeKind.DONE, now_s)
 
-    def _ask_for_nodes(self, instruction: Instruction, asked: ProvisionOperation, now_s: float) -> Outcome:
+    def _offer(self, instruction: Instruction, now_s: float) -> Outcome:
+        """Nobody removes the node."""
+        return Outcome(instruction.id, OutcomeKind.DONE, now_s)
+
+    def _ask_for_nodes(self, instruction: Instruction, now_s: float) -> Outcome:
         """The nodes come later; the request is over when its gang has started."""
-        reason = self._cluster.growing.ask(asked.pool, asked.nodes, now_s)
+        request = asked(instruction.operation, Provision)
+        reason = self._cluster.growing.ask(request.pool, request.nodes, now_s)
         kind = OutcomeKind.CONFLICT if reason else OutcomeKind.ACCEPTED
         return Outcome(instruction.id, kind, now_s, reason)
 
-    def _recut(self, instruction: Instruction, change: RecutOperation, gpu: int | None, now_s: float) -> Outcome:
+    def _recut(self, instruction: Instruction, now_s: float) -> Outcome:
         """Begin a change of geometry; its node reports the progress and the result."""
+        change, gpu = asked(instruction.operation, RecutGpu), self._gpu.get(instruction.subject.uid)
         refusal: Refusal | None = Refusal.OTHER_OBJECT
         if gpu is not None:
             refusal = self._cluster.recuts.begin(
                 gpu, change.before, change.after, now_s, effect=instruction.id, scope=change.scope
             )
         self.changed |= refusal is None
-        if refusal is None:
-            return Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s)
-        return Outcome(instruction.id, OUTCOMES.get(refusal, OutcomeKind.FAILED), now_s, str(refusal.value))
+        return _outcome(instruction, refusal, OutcomeKind.ACCEPTED, now_s)
 
-    def _progress(self, instruction: Instruction) -> OutcomeKind:
-        """Work that saves a checkpoint before it leaves still holds its GPUs: its eviction is under way."""
-        job = self._row_of(instruction.subject.name)
-        leaving = job is not None and self._cluster.state[job] == State.CHECKPOINTING
-        evicts = isinstance(instruction.operation, EvictOperation)
-        return OutcomeKind.ACCEPTED if leaving and evicts else OutcomeKind.DONE
+    def _to_job(self, act: Act) -> Way:
+        """The same on a job that is still the object of the instruction."""
 
-    def _act(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
-        cluster, operation, incarnation = self._cluster, instruction.operation, instruction.subject.revision
-        if isinstance(operation, EvictOperation):
-            reason = operation.reason
-            refusal = cluster.evict(
-                job,
-                now_s,
-                moving=reason.continues_elsewhere,
-                recover=reason.for_itself,
-                contract=cluster.backfilled[job] or reason.by_contract,
-                suspend=reason == StopReason.SUSPEND,
-                ahead=reason == StopReason.MOVE_AHEAD,
-                drain=reason == StopReason.DRAIN,
-                park=reason == StopReason.IDLE,
-                save=operation.save,
-                effect=instruction.id,
-                incarnation=incarnation,
-            )
-            self.changed |= refusal is None
-            return refusal
-        if isinstance(operation, NotifyOperation):
-            return cluster.notify(job, now_s, operation.grace_s, effect=instruction.id, incarnation=incarnation)
-        gpus = [self._gpu[slot.gpu] for slot in operation.slots]
-        if isinstance(operation, AdmitOperation):
-            instances = [self._instance_row(slot.instance) for slot in operation.slots if slot.instance]
-            return cluster.start(
-                job,
-                gpus,
-                now_s,
-                instances=instances,
-                backfill=operation.backfill,
-                effect=instruction.id,
-                incarnation=incarnation,
-            )
-        refusal = cluster.resize(job, gpus, now_s, effect=instruction.id, incarnation=incarnation)
+        def way(instruction: Instruction, now_s: float) -> Outcome:
+            subject = instruction.subject
+            job = self._row_of(subject.name)
+            if job is None:
+                return _outcome(instruction, Refusal.NOT_PENDING, OutcomeKind.DONE, now_s)
+            if subject.uid != uid_of("job", job):
+                return _outcome(instruction, Refusal.OTHER_OBJECT, OutcomeKind.DONE, now_s)
+            refusal = act(instruction, job, now_s)
+            saves = instruction.operation.stops and self._cluster.state[job] == State.CHECKPOINTING
+            # work that saves a checkpoint before it leaves still holds its GPUs: its eviction is under way
+            return _outcome(instruction, refusal, OutcomeKind.ACCEPTED if saves else OutcomeKind.DONE, now_s)
+
+        return way
+
+    def _evict(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
+        cluster, eviction = self._cluster, asked(instruction.operation, EvictOperation)
+        reason = eviction.reason
+        refusal = cluster.evict(
+            job,
+            now_s,
+            moving=reason.continues_elsewhere,
+            recover=reason.for_itself,
+            contract=cluster.backfilled[job] or reason.by_contract,
+            suspend=reason == StopReason.SUSPEND,
+            ahead=reason == StopReason.MOVE_AHEAD,
+            drain=reason == StopReason.DRAIN,
+            park=reason == StopReason.IDLE,
+            save=eviction.save,
+            effect=instruction.id,
+            incarnation=instruction.subject.revision,
+        )
+        self.changed |= refusal is None
+        return refusal
+
+    def _notify(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
+        grace_s, incarnation = asked(instruction.operation, Notify).grace_s, instruction.subject.revision
+        return self._cluster.notify(job, now_s, grace_s, effect=instruction.id, incarnation=incarnation)
+
+    def _admit(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
+        start = asked(instruction.operation, AdmitOperation)
+        return self._cluster.start(
+            job,
+            [self._gpu[slot.gpu] for slot in start.slots],
+            now_s,
+            instances=[self._instance_row(slot.instance) for slot in start.slots if slot.instance],
+            backfill=start.backfill,
+            effect=instruction.id,
+            incarnation=instruction.subject.revision,
+        )
+
+    def _resize(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
+        gpus, incarnation = [self._gpu[slot.gpu] for slot in instruction.operation.slots], instruction.subject.revision
+        refusal = self._cluster.resize(job, gpus, now_s, effect=instruction.id, incarnation=incarnation)
         self.changed |= refusal is None
         return refusal
 

@@ -13,12 +13,16 @@ from dataclasses import dataclass, field
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.decision.planner import Planner, plan
-from autopilot.core.model.changes import AdmitChange, EvictChange, GrowChange, PipelineChange, ReserveChange
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Code, Plan, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, State
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action as Proposer
+from autopilot.core.verbs.admit import AdmitChange
+from autopilot.core.verbs.evict import EvictChange
+from autopilot.core.verbs.grow import GrowChange
+from autopilot.core.verbs.pipeline import PipelineChange
+from autopilot.core.verbs.reserve import ReserveChange
 from tests.conformance.cases import Action, Case, Task
 from tests.conformance.world import ACTIONS_OF, HOLDING, Row, World, build_world
 

@@ -19,7 +19,6 @@ from autopilot.core.guards.base import Check, allow
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Note, Proposal, Verdict
 from autopilot.core.placement.search_cache import SearchCache
@@ -27,8 +26,11 @@ from autopilot.core.placement.shapes import Fit, Miss
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context, Memo
-from autopilot.core.planning.draft import AdmitDraft, Case, Draft, EvictDraft
+from autopilot.core.planning.draft import Case, Draft
 from autopilot.core.planning.plan_state import PlanState
+from autopilot.core.verbs.admit import AdmitDraft
+from autopilot.core.verbs.evict import EvictDraft
+from autopilot.core.verbs.scale import Scale
 from tests.kits.core_world import (
     AUTO,
     Disrupt,
@@ -183,7 +185,7 @@ def test_every_guard_answers_on_a_floor_of_a_service(work: list[Any]) -> None:
     (proposal,) = (each for each in step.decision.plan.proposals if each.kind == "scale")
     assert [verdict.guard for verdict in proposal.verdicts] == [name for name, _ in GUARDS]
     assert all(verdict.allowed and isinstance(verdict.value, float) for verdict in proposal.verdicts)
-    assert [asked(each, ScaleOperation).replicas for each in step.instructions if each.kind == "scale"] == [5]
+    assert [asked(each, Scale).replicas for each in step.instructions if each.kind == "scale"] == [5]
 
 
 def test_confidence_alone_holds_a_floor_on_a_forecast_that_has_drifted() -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from autopilot.core.model.operations import CordonOperation
 from autopilot.core.model.records import Batch
+from autopilot.core.verbs.cordon import Cordon
 from collectors.exporter import ExporterCollector, Target
 from tests.kits.field_kit import FOLDER, Json, Played, exposition, objects_of, play, play_objects
 from tests.kits.kube_objects import EPOCH_S
@@ -18,7 +18,7 @@ from tests.kits.kube_objects import EPOCH_S
 def cordons(played: Played) -> list[bool]:
     """Directions of the cordons of node-a that were instructed."""
     found = [each.operation for _, each in played.sent if each.subject.name == "node-a"]
-    return [each.on for each in found if isinstance(each, CordonOperation)]
+    return [each.on for each in found if isinstance(each, Cordon)]
 
 
 @pytest.mark.parametrize(("then", "opens"), [("then154", False), ("then45", False), ("then0", True)])

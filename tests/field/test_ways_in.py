@@ -10,7 +10,7 @@ from math import isnan, nan
 import pytest
 import yaml
 
-from autopilot.core.model.operations import CordonOperation
+from autopilot.core.verbs.cordon import Cordon
 from collectors.attribution import Sightings
 from collectors.exposition import Scanner
 from tests.kits.batch_kit import check_batch
@@ -28,7 +28,7 @@ START_S = 1_700_000_000.0
 def test_errors_of_gpus_close_their_node(stored_s: float) -> None:
     """XID 79 and a failed row remapping on GPU 0 (NVIDIA/DCGM#235), by direct scrape and through a Prometheus."""
     played = play("14b-xid-prometheus", "objects.yaml", "gpus.yaml", ticks=3, effects=True, stored_s=stored_s)
-    closed = {each.subject.name for _, each in played.sent if isinstance(each.operation, CordonOperation)}
+    closed = {each.subject.name for _, each in played.sent if isinstance(each.operation, Cordon)}
     assert closed == {"node-a"}
     assert played.accepted("evict", "train-0")
     gpus = played.snapshot.gpus
@@ -51,7 +51,7 @@ def test_of_two_codes_of_a_gpu_the_graver_counts(codes: tuple[int, int], stored_
     ]
     objects = objects_of(FOLDER / "14b-xid-prometheus" / "objects.yaml")
     played = play_objects(objects, spec, ticks=3, effects=True, stored_s=stored_s)
-    closed = {each.subject.name for _, each in played.sent if isinstance(each.operation, CordonOperation)}
+    closed = {each.subject.name for _, each in played.sent if isinstance(each.operation, Cordon)}
     assert closed == ({"node-a"} if closes else set())
 
 
@@ -81,7 +81,7 @@ def test_counters_of_errors_tell_what_the_last_code_hides(
     spec["gpus"][0]["values"] = {name: each for name, each in values.items() if name != "DEV_XID_ERRORS"} | shown
     objects = objects_of(FOLDER / "14b-xid-prometheus" / "objects.yaml")
     played = play_objects(objects, spec, ticks=3, effects=True, stored_s=stored_s)
-    assert any(isinstance(each.operation, CordonOperation) for _, each in played.sent) == closes
+    assert any(isinstance(each.operation, Cordon) for _, each in played.sent) == closes
     assert int(played.snapshot.gpus.xid[0]) == code
 
 

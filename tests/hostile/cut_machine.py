@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition
 
 from autopilot.core.model.memory import InFlight
-from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import Gate, State
+from autopilot.core.verbs.recut import RecutGpu
 from tests.hostile.cut_world import CUT, SHAPES, CutCluster
 from tests.hostile.machine import POLICY, Hostile, happens, kinds
 from tests.hostile.ports import Ports, Sent
@@ -53,11 +53,11 @@ class CutWatch(Watch):
         return []
 
     def _identity(self, sent: Sent) -> list[str]:
-        if isinstance(sent.instruction.operation, RecutOperation):
+        if isinstance(sent.instruction.operation, RecutGpu):
             return self._geometry(sent, sent.instruction, sent.instruction.operation)
         return super()._identity(sent)
 
-    def _geometry(self, sent: Sent, order: Instruction, operation: RecutOperation) -> list[str]:
+    def _geometry(self, sent: Sent, order: Instruction, operation: RecutGpu) -> list[str]:
         """In the view, the GPU has the geometry that the instruction expects, and no work on what goes."""
         snapshot = sent.observation.snapshot
         (gpu,) = [row for row, uuid in enumerate(snapshot.gpus.uuid.tolist()) if uuid == order.subject.uid]

@@ -15,9 +15,11 @@ import numpy as np
 
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
-from autopilot.core.model.operations import EvictOperation, RecutOperation, StopReason
 from autopilot.core.model.records import Geometry, Instruction, Telemetry
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, Recut, State
+from autopilot.core.model.stops import StopReason
+from autopilot.core.verbs.evict import EvictOperation
+from autopilot.core.verbs.recut import RecutGpu
 from tests.hostile.world import GPUS, HOLDING, NODES, PER_NODE, TENANTS, WINDOWS_S, Cluster, Gang, queues
 from tests.kits.core_world import MODELS, Item, snapshot_on
 from tests.kits.hardware_world import PROFILES, Hardware, hardware
@@ -142,7 +144,7 @@ class CutCluster(Cluster):
                 self.cuts[gpu] = stays if change.fails else change.after
                 self.failed |= {gpu} if change.fails else set()
 
-    def _recut(self, order: Instruction, operation: RecutOperation) -> str:
+    def _recut(self, order: Instruction, operation: RecutGpu) -> str:
         gpu = int(order.subject.uid.removeprefix("GPU-"))
         before, after = operation.before, operation.after
         if gpu // PER_NODE in self.down or gpu in self.changes or gpu not in self.cuts or before is None:
@@ -167,7 +169,7 @@ class CutCluster(Cluster):
 
     def refusal(self, order: Instruction) -> str:
         """Changes of geometry and notices have preconditions of their own."""
-        if isinstance(order.operation, RecutOperation):
+        if isinstance(order.operation, RecutGpu):
             return ""
         refusal = super().refusal(order)
         nodes = {int(slot.gpu.removeprefix("GPU-")) // PER_NODE for slot in order.operation.slots}
@@ -175,7 +177,7 @@ class CutCluster(Cluster):
 
     def carry_out(self, order: Instruction) -> str:
         """The effect takes place now; why not, or ""."""
-        if isinstance(order.operation, RecutOperation):
+        if isinstance(order.operation, RecutGpu):
             return self._recut(order, order.operation)
         refusal = self.refusal(order)
         if refusal:

@@ -14,8 +14,9 @@ from actuators.kubernetes.levers.mig_record import Record
 from actuators.kubernetes.wire import TYPES
 from autopilot.contract.annotations import EFFECT
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import AdmitOperation, RecutOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.verbs.admit import AdmitOperation
+from autopilot.core.verbs.recut import RecutGpu
 from autopilot.readiness.line import Answer
 from autopilot.service.watchdog.removal import PAGE, Removal
 from tests.hostile.objects import keys_read, names_in, sample
@@ -89,7 +90,7 @@ def test_a_pod_that_cannot_be_read_holds_the_gpus_of_its_node() -> None:
     shelf.put("Node", cut)
     shelf.put("Pod", bad)
     actuator = KubernetesActuator(ShelfApi(shelf), View({"gpu": Found(0, (Identity("Node", "", "n1", "uid-n1"),))}))
-    operation = RecutOperation(before=None, after=(("1g.10gb", 0),), scope="node", node="n1", index=0)
+    operation = RecutGpu(pool="p", before=None, after=(("1g.10gb", 0),), scope="node", node="n1", index=0)
     about = Subject(SubjectKind.GPU, "n1/0", "gpu", 0)
     outcome = actuator.apply(Instruction("1/p/0", about, operation, NOW_S + 9.0, 1, "p"), NOW_S)
     assert outcome.kind == OutcomeKind.ACCEPTED

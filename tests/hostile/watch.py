@@ -12,10 +12,10 @@ import numpy as np
 
 from autopilot.core.model.memory import InFlight
 from autopilot.core.model.objects import Slot
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, ClusterSnapshot
+from autopilot.core.model.stops import StopReason
 from autopilot.core.model.work import entry_milli
 from tests.hostile.ports import Ports, Sent
 

@@ -25,21 +25,19 @@ from autopilot.contract.documents import parsed
 from autopilot.contract.scaling import CEILING
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
-from autopilot.core.model.operations import (
-    AdmitOperation,
-    CeilingOperation,
-    CordonOperation,
-    EvictOperation,
-    NotifyOperation,
-    OfferOperation,
-    Operation,
-    ProvisionOperation,
-    RecutOperation,
-    ResizeOperation,
-    ScaleOperation,
-    StopReason,
-)
 from autopilot.core.model.records import Instruction, Outcome
+from autopilot.core.model.stops import StopReason
+from autopilot.core.model.verb import Operation
+from autopilot.core.verbs.admit import AdmitOperation
+from autopilot.core.verbs.ceiling import Ceiling
+from autopilot.core.verbs.cordon import Cordon
+from autopilot.core.verbs.evict import EvictOperation
+from autopilot.core.verbs.notify import Notify
+from autopilot.core.verbs.offer import Offer
+from autopilot.core.verbs.provision import Provision
+from autopilot.core.verbs.recut import RecutGpu
+from autopilot.core.verbs.resize import ResizeOperation
+from autopilot.core.verbs.scale import Scale
 from autopilot.readiness.line import Answer as Read
 from autopilot.service.watchdog.removal import Removal
 from tests.hostile.objects import over, sample, spoiled
@@ -54,20 +52,20 @@ WORK: tuple[Operation, ...] = (
     EvictOperation(reason=StopReason.MOVE, grace_s=300.0),
     ResizeOperation(slots=SLOTS),
     ResizeOperation(slots=SLOTS[:1], reason=StopReason.PREEMPT),
-    NotifyOperation(gpus=1.0, idle_s=3600.0, grace_s=600.0),
-    ProvisionOperation(pool="p", nodes=1, provisioning_class="check"),
+    Notify(gpus=1.0, idle_s=3600.0, grace_s=600.0),
+    Provision(pool="p", nodes=1, provisioning_class="check"),
 )
 SERVICE: tuple[Operation, ...] = (
-    ScaleOperation(replicas=3, until_s=NOW_S + 900.0),
-    ScaleOperation(replicas=0, until_s=0.0),
-    CeilingOperation(replicas=0, until_s=NOW_S + 900.0),
-    CeilingOperation(replicas=-1, until_s=0.0),
+    Scale(replicas=3, until_s=NOW_S + 900.0),
+    Scale(replicas=0, until_s=0.0),
+    Ceiling(replicas=0, until_s=NOW_S + 900.0, had=2, gpus=1.0, owner="t/ann"),
+    Ceiling(replicas=-1, until_s=0.0, had=2, gpus=1.0, owner="t/ann"),
 )
 NODE: tuple[Operation, ...] = (
-    CordonOperation(on=True, reason="XID 79"),
-    CordonOperation(on=False, reason="XID 79"),
-    OfferOperation(on=True, reason="idle"),
-    RecutOperation(before=None, after=(("1g.10gb", 0),), scope="node", node="bad", index=0),
+    Cordon(on=True, reason="XID 79"),
+    Cordon(on=False, reason="XID 79"),
+    Offer(on=True, reason="idle"),
+    RecutGpu(pool="p", before=None, after=(("1g.10gb", 0),), scope="node", node="bad", index=0),
 )
 FOR: Mapping[str, tuple[SubjectKind, tuple[Operation, ...]]] = {
     "Workload": (SubjectKind.WORKLOAD, WORK),
@@ -352,12 +350,12 @@ def honest(shelf: Shelf, view: View) -> list[Instruction]:
     ask("Workload", workload("stops", 2, admitted_to="gpus", status=checked), STOP)
     ask("Pod", pod("alone", 2, node="n1"), STOP)
     ask("Pod", pod("gated", 2, schedulingGates=[{"name": CONTROLLER}]), AdmitOperation(slots=SLOTS))
-    ask("Job", job("plain", 2), NotifyOperation(gpus=2.0, idle_s=3600.0, grace_s=600.0))
-    ask("Node", node("broken"), CordonOperation(on=True, reason="XID 79"), SubjectKind.NODE)
-    ask("Node", node("idle"), OfferOperation(on=True, reason="idle"), SubjectKind.NODE)
+    ask("Job", job("plain", 2), Notify(gpus=2.0, idle_s=3600.0, grace_s=600.0))
+    ask("Node", node("broken"), Cordon(on=True, reason="XID 79"), SubjectKind.NODE)
+    ask("Node", node("idle"), Offer(on=True, reason="idle"), SubjectKind.NODE)
     notes = {PREFIX + "scale": "true", PREFIX + "max-replicas": "9"}
     service = {"metadata": meta("chat", "team", annotations=notes), "spec": {"replicas": 1}}
-    ask("Deployment", service, ScaleOperation(replicas=3, until_s=NOW_S + 900.0), SubjectKind.SERVICE)
+    ask("Deployment", service, Scale(replicas=3, until_s=NOW_S + 900.0), SubjectKind.SERVICE)
     shelf.put("ResourceFlavor", {"metadata": meta("h100"), "spec": {}})
     return asks
 

@@ -20,7 +20,6 @@ from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import (
     Command,
@@ -49,11 +48,13 @@ from autopilot.core.model.snapshot import (
     empty_signals,
     make,
 )
+from autopilot.core.model.stops import StopReason
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, EvictDraft, Eviction, Submit
+from autopilot.core.planning.draft import Case, Eviction, Submit
 from autopilot.core.tracking.lifecycle import absorb
+from autopilot.core.verbs.evict import EvictDraft
 from tests.kits.hardware_world import PROFILES, Hardware, hardware
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))

@@ -21,9 +21,9 @@ from apiserver.users import ADMIN
 from autopilot.app.runs.wiring import NoInbox, NoJournal, SoleLeader
 from autopilot.controller import Controller, Wiring
 from autopilot.core.intake.sight import INVENTORY, WORK
-from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
+from autopilot.core.verbs import OPERATIONS
 from autopilot.memory_store import InMemoryStore
 from autopilot.service.acting import connect, upkeep_of
 from autopilot.settings import StaticPolicySource

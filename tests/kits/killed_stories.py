@@ -22,8 +22,8 @@ from typing import Any
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.annotations import MIG_GEOMETRY
-from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from autopilot.core.verbs.recut import RecutGpu
 from tests.kits.acting_story import Begin
 from tests.kits.killing import TAKEOVER_S, Boundaries, Killed, MortalDeciding, MortalRun, make_mortal
 from tests.kits.mig_kit import Scene
@@ -201,7 +201,7 @@ class MortalScene(Scene):
     def shown(self, instruction: Instruction) -> Outcome | None:
         """What the view of the cluster says of an effect that no process follows: done, where it shows the geometry."""
         operation = instruction.operation
-        assert isinstance(operation, RecutOperation)
+        assert isinstance(operation, RecutGpu)
         note = self.node(operation.node)["metadata"].get("annotations", {}).get(MIG_GEOMETRY)
         wanted = Counter(profile for profile, _ in operation.after or ())
         if not note or json.loads(note)[operation.index] != wanted:

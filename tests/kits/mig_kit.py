@@ -23,8 +23,8 @@ from apiserver.timeline import US, Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import EFFECT
 from autopilot.core.model.objects import Geometry, Subject, SubjectKind
-from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Instruction, Outcome
+from autopilot.core.verbs.recut import RecutGpu
 from tests.kits.acting_kit import Found, Identity
 from tests.kits.rights_kit import Rights
 
@@ -230,7 +230,7 @@ class Scene:
         """An instruction about one GPU."""
         scope = more.pop("scope", "node")
         uid = f"{node}:gpu{index}"
-        operation = RecutOperation(before=before, after=after, scope=scope, node=node, index=index)
+        operation = RecutGpu(pool="p", before=before, after=after, scope=scope, node=node, index=index)
         return Instruction(
             f"1/p/{uid}", Subject(SubjectKind.GPU, uid, uid, 0), operation, self.now_s + 1500.0, 1, "p", **more
         )

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from autopilot.core.model.changes import CHANGES, Change
 from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.records import Proposal
+from autopilot.core.model.verb import Change
+from autopilot.core.verbs import CHANGES
 from tests.kits.instructions import workload
 
 DEFAULTS: dict[str, Any] = {
@@ -29,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "grace_s": 900.0,
     "had": 2,
     "owner": "t/ann",
+    "reason": "a reason",
 }
 
 

@@ -20,8 +20,8 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import MERGE, Answer, Api, Refusal
 from autopilot.contract.annotations import CHECK, CONTROLLER, PLACEMENT
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import Operation
 from autopilot.core.model.records import Instruction
+from autopilot.core.model.verb import Operation
 from collectors.kubernetes.access import Access, Address
 from tests.kits.acting_kit import Found, Identity
 

@@ -12,8 +12,10 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.scaling import CEILING
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import CeilingOperation, Operation, ScaleOperation
 from autopilot.core.model.records import Outcome
+from autopilot.core.model.verb import Operation
+from autopilot.core.verbs.ceiling import Ceiling
+from autopilot.core.verbs.scale import Scale
 from tests.kits.acting_kit import Acting, Found, Identity
 
 Obj = dict[str, Any]
@@ -129,12 +131,13 @@ class Scaling:
     def floor(self, name: str, replicas: int, plural: str = "deployments", **more: Any) -> Outcome:
         """An instruction to set its floor for half an hour, carried out."""
         until_s = more.pop("until_s", self.acting.now_s + 1800.0 if replicas else self.acting.now_s)
-        return self._sent(name, ScaleOperation(replicas=replicas, until_s=until_s), plural, **more)
+        return self._sent(name, Scale(replicas=replicas, until_s=until_s), plural, **more)
 
     def ceiling(self, name: str, replicas: int, plural: str = "deployments", **more: Any) -> Outcome:
         """An instruction to set its ceiling for half an hour (-1: to end it), carried out."""
         until_s = more.pop("until_s", self.acting.now_s + 1800.0 if replicas >= 0 else self.acting.now_s)
-        return self._sent(name, CeilingOperation(replicas=replicas, until_s=until_s), plural, **more)
+        ceiling = Ceiling(replicas=replicas, until_s=until_s, had=2, gpus=1.0, owner="t/ann")
+        return self._sent(name, ceiling, plural, **more)
 
     def _sent(self, name: str, operation: Operation, plural: str, **more: Any) -> Outcome:
         meta, now_s = self.read(name, plural)["metadata"], self.acting.now_s

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from autopilot.core.model.forecast import LEVELS, ExpectedMix, Forecast, Forecasts, MixKind, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import (
     Code,
     Command,
@@ -43,6 +42,7 @@ from autopilot.core.model.snapshot import (
     make,
     take,
 )
+from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
 from autopilot.journal.observations import NAMED_TABLES, ObservationDecoder, ObservationEncoder
 from autopilot.journal.table_codec import UnreadableError, change, pack_columns, whole

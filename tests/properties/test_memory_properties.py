@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.model.changes import PipelineChange
 from autopilot.core.model.memory import (
     Approval,
     ClockDoubt,
@@ -28,16 +27,6 @@ from autopilot.core.model.memory import (
     ViewRecord,
 )
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
-from autopilot.core.model.operations import (
-    AdmitOperation,
-    CeilingOperation,
-    EvictOperation,
-    RecutOperation,
-    ResizeOperation,
-    Save,
-    ScaleOperation,
-    StopReason,
-)
 from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord
 from autopilot.core.model.records import (
     Command,
@@ -49,6 +38,14 @@ from autopilot.core.model.records import (
     Seen,
     Victim,
 )
+from autopilot.core.model.stops import Save, StopReason
+from autopilot.core.verbs.admit import AdmitOperation
+from autopilot.core.verbs.ceiling import Ceiling
+from autopilot.core.verbs.evict import EvictOperation
+from autopilot.core.verbs.pipeline import PipelineChange
+from autopilot.core.verbs.recut import RecutGpu
+from autopilot.core.verbs.resize import ResizeOperation
+from autopilot.core.verbs.scale import Scale
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.replay.unequal import first_unequal
@@ -63,9 +60,9 @@ operations = st.one_of(
     st.builds(AdmitOperation, slots=places, backfill=st.booleans(), moved=st.booleans()),
     st.builds(EvictOperation, reason=reasons, grace_s=numbers, save=st.sampled_from(Save)),
     st.builds(ResizeOperation, slots=places, reason=st.none() | reasons),
-    st.builds(ScaleOperation, replicas=st.integers(0, 9), until_s=numbers),
-    st.builds(CeilingOperation, replicas=st.integers(-1, 9), until_s=numbers),
-    st.builds(RecutOperation, before=geometries, after=geometries, index=st.integers(0, 15)),
+    st.builds(Scale, replicas=st.integers(0, 9), until_s=numbers),
+    st.builds(Ceiling, replicas=st.integers(-1, 9), until_s=numbers),
+    st.builds(RecutGpu, before=geometries, after=geometries, index=st.integers(0, 15)),
 )
 recuts = st.builds(
     RecutRecord,

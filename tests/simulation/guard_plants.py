@@ -19,17 +19,12 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import (
-    AdmitDraft,
-    Case,
-    EvictDraft,
-    Eviction,
-    PipelineDraft,
-    Propose,
-    RecutDraft,
-    Submit,
-)
+from autopilot.core.planning.draft import Case, Eviction, Propose, Submit
 from autopilot.core.tracking.recuts import geometry_of
+from autopilot.core.verbs.admit import AdmitDraft
+from autopilot.core.verbs.evict import EvictDraft
+from autopilot.core.verbs.pipeline import PipelineDraft
+from autopilot.core.verbs.recut import RecutDraft, recut_of
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment, requests_for
@@ -173,10 +168,8 @@ def _cut_all(ctx: Context, submit: Submit, gpus: Sequence[int]) -> None:
             benefit_gpu_s=1e9,
             cost_gpu_s=1.0,
             evidence=(),
-            gpu=gpu,
-            pool="cut",
-            before=present,
-            after=after,
+            row=gpu,
+            verb=recut_of(ctx, gpu, "cut", "instance", before=present, after=after),
         )
         submit(draft)
 

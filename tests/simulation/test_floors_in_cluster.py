@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.app.runs.world import World
-from autopilot.core.model.changes import ScaleChange
+from autopilot.core.verbs.scale import Scale
 from autopilot.journal import JournalReader
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
@@ -71,7 +71,7 @@ def floors(ran: Ran) -> list[int]:
         each.change.replicas
         for moment in ran.tape.moments
         for each in moment.decision.plan.proposals
-        if isinstance(each.change, ScaleChange) and each.accepted
+        if isinstance(each.change, Scale) and each.accepted
     ]
 
 

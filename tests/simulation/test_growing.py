@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.app.runs.world import World
-from autopilot.core.model.changes import ProvisionChange
+from autopilot.core.verbs.provision import Provision
 from autopilot.replay import replay
 from simulator.world.growing import ARRIVES_S
 from tests.kits.core_world import with_policy
@@ -52,7 +52,7 @@ def test_a_gang_starts_on_the_nodes_that_it_asked_for(tmp_path: Path) -> None:
     late_s = GROWS.capacity.after_s + ARRIVES_S
     assert late_s <= wide_start_s(ran) < late_s + 900.0
     proposals = [each for moment in ran.tape.moments for each in moment.decision.plan.proposals if each.accepted]
-    asked = [each.change for each in proposals if isinstance(each.change, ProvisionChange)]
+    asked = [each.change for each in proposals if isinstance(each.change, Provision)]
     assert [(each.pool, each.nodes) for each in asked] == [("train", 4)]  # the others are in use
 
 

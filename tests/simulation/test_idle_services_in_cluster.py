@@ -8,7 +8,7 @@ import pytest
 
 from autopilot.app.runs.world import World
 from autopilot.controller import Controller
-from autopilot.core.model.changes import CeilingChange
+from autopilot.core.verbs.ceiling import Ceiling
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
@@ -62,7 +62,7 @@ def changes(ran: Ran) -> list[tuple[float, int, str]]:
         (moment.observation.now_s, each.change.replicas, each.reason)
         for moment in ran.tape.moments
         for each in moment.decision.plan.proposals
-        if isinstance(each.change, CeilingChange) and each.accepted
+        if isinstance(each.change, Ceiling) and each.accepted
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.controller import Controller
-from autopilot.core.model.changes import CeilingChange
+from autopilot.core.verbs.ceiling import Ceiling
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.simulation.kit import Setup, run
@@ -30,7 +30,7 @@ def test_services_rest_at_night_and_serve_in_the_morning() -> None:
         (moment.observation.now_s, each.subject.name, each.change.replicas)
         for moment in ran.tape.moments
         for each in moment.decision.plan.proposals
-        if isinstance(each.change, CeilingChange) and each.accepted and each.reason != "renewed"
+        if isinstance(each.change, Ceiling) and each.accepted and each.reason != "renewed"
     ]
     night = [(name, replicas) for at_s, name, replicas in told if at_s < MORNING_S]
     assert sorted(night) == [("hoard-chat", 0), ("hoard-search", 1)]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from autopilot.app.runs.world import World
-from autopilot.core.model.changes import RecutChange
 from autopilot.core.model.records import NoteCode
+from autopilot.core.verbs.recut import RecutGpu
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
@@ -131,7 +131,7 @@ def turns(ran: Ran) -> set[str]:
         each.change
         for moment in ran.tape.moments
         for each in moment.decision.plan.proposals
-        if isinstance(each.change, RecutChange) and each.accepted
+        if isinstance(each.change, RecutGpu) and each.accepted
     ]
     modes = {(each.before is None, each.after is None) for each in changes}
     return {("off" if after else "on") for before, after in modes if before != after}

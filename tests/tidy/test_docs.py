@@ -19,6 +19,8 @@ NEW_FILES = {
     "autopilot/core/guards/most_taken.py",
     "autopilot/core/rules/priority_alone.py",
     "collectors/smi.py",
+    "actuators/kubernetes/levers/node_quarantine.py",
+    "autopilot/core/verbs/quarantine.py",
 }
 """Files that the examples of the pages on adding things tell the reader to create."""
 

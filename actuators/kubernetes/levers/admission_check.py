@@ -31,8 +31,9 @@ from actuators.kubernetes.mig_node import holds_gpu
 from actuators.kubernetes.objects import Target, holds, over
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK, STOPPED
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.admit import AdmitOperation
 
 DELETED = "Kueue would delete plain pods whose admission is taken back"
 
@@ -48,8 +49,9 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Wait for the reservation, then say Ready; afterwards wait until the view shows the gang."""
-    operation, workload, ref = effect.instruction.operation, target.workload, target.first("Workload")
-    if ref is None or not isinstance(operation, AdmitOperation):
+    operation = asked(effect.instruction.operation, AdmitOperation)
+    workload, ref = target.workload, target.first("Workload")
+    if ref is None:
         return gone("its Workload is gone")
     if workload["spec"].get("active", True) is False:
         return changed("its Workload was deactivated meanwhile")

@@ -15,8 +15,9 @@ from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.saving import ASKED
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
-from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Instruction
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.evict import EvictOperation
 
 STOPS = "Kueue stops it"
 
@@ -30,16 +31,15 @@ def suits(instruction: Instruction, target: Target) -> str:
         return "its queue does not have our admission check"
     if of_pods(target.workload):
         return "its Workload belongs to plain pods, which Kueue would delete"
-    if not isinstance(operation, EvictOperation) or not (
-        operation.reason.continues_elsewhere or operation.reason.for_itself
-    ):
+    reason = operation.takes
+    if reason is None or not (reason.continues_elsewhere or reason.for_itself):
         return "it does not start again at once"
     return ""
 
 
 def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
-    operation, ref = effect.instruction.operation, target.first("Workload")
-    if ref is None or not isinstance(operation, EvictOperation):
+    operation, ref = asked(effect.instruction.operation, EvictOperation), target.first("Workload")
+    if ref is None:
         return gone("its Workload is gone")
     text = message(effect.epoch, effect.id, stopped_for(operation.reason))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from actuators.kubernetes.api import Obj
 from autopilot.contract.annotations import CHECK
-from autopilot.core.model.operations import StopReason
+from autopilot.core.model.stops import StopReason
 
 KUEUE = "kueue.x-k8s.io"
 READY, RETRY, PENDING = "Ready", "Retry", "Pending"

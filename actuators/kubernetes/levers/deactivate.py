@@ -14,8 +14,9 @@ from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, STOPPED
 from autopilot.contract.written import ACTIVE, only_ours
-from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Instruction
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.evict import EvictOperation
 
 RULES = (Rule(KUEUE, "workloads", ("get", "patch"), changes=(EFFECT, STOPPED, ACTIVATION)),)
 
@@ -31,15 +32,15 @@ def _suits_stop(instruction: Instruction, target: Target) -> str:
         return "it is not in a queue of Kueue"
     if of_pods(target.workload):
         return "its Workload belongs to plain pods, which Kueue would delete"
-    operation = instruction.operation
-    if isinstance(operation, EvictOperation) and operation.reason.continues_elsewhere:
+    reason = instruction.operation.takes
+    if reason is not None and reason.continues_elsewhere:
         return "it is moved, and only our admission check keeps its quota meanwhile"
     return ""
 
 
 def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
-    operation, ref = effect.instruction.operation, target.first("Workload")
-    if ref is None or not isinstance(operation, EvictOperation):
+    operation, ref = asked(effect.instruction.operation, EvictOperation), target.first("Workload")
+    if ref is None:
         return gone("its Workload is gone")
 
     def decide(found: Obj) -> Obj | Stop:

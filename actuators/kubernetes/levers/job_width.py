@@ -37,8 +37,10 @@ from actuators.kubernetes.levers.width import bounds, rigid, units_of, width_of
 from actuators.kubernetes.objects import Target, annotation, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import EFFECT
-from autopilot.core.model.operations import AdmitOperation, ResizeOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.admit import AdmitOperation
+from autopilot.core.verbs.resize import ResizeOperation
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
@@ -61,8 +63,8 @@ def _suits_start(instruction: Instruction, target: Target) -> str:
 
 def _set_width(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
     """Change the number of pods of a Job that does not run; its Workload follows."""
-    operation, ref = effect.instruction.operation, target.first("Job")
-    if ref is None or not isinstance(operation, AdmitOperation):
+    operation, ref = asked(effect.instruction.operation, AdmitOperation), target.first("Job")
+    if ref is None:
         return gone("its Job is gone")
     wide = len(operation.slots) // units_of(target.job)
     refused = _outside(target.job, wide)
@@ -91,8 +93,8 @@ def _suits(_instruction: Instruction, target: Target) -> str:
 
 def _step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Begin, or go on with, a change of the width."""
-    operation, ref, job = effect.instruction.operation, target.first("Job"), target.job
-    if ref is None or not isinstance(operation, ResizeOperation):
+    operation, ref, job = asked(effect.instruction.operation, ResizeOperation), target.first("Job"), target.job
+    if ref is None:
         return gone("its Job is gone")
     if job["spec"].get("suspend"):
         return changed("its Job does not run any more")

@@ -38,8 +38,9 @@ from actuators.kubernetes.objects import Target, annotation, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
 from autopilot.core.hardware import mig
-from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.recut import RecutGpu
 
 CONFIG_MAP = "gpu-autopilot-mig"
 """Name of the ConfigMap in the namespace of the GPU operator. Its entries may also be those of people."""
@@ -62,8 +63,8 @@ class _Ground:
 
 def suits(instruction: Instruction, target: Target) -> str:
     """A GPU of a node whose pool has the scope `node`."""
-    operation = instruction.operation
-    if target.first("Node") is None or not isinstance(operation, RecutOperation):
+    operation = asked(instruction.operation, RecutGpu)
+    if target.first("Node") is None:
         return "it is not a GPU of a node"
     if operation.scope != "node":
         return (
@@ -75,8 +76,8 @@ def suits(instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Cordon the node, wait until no pod holds a GPU, set the label, and follow the state to its end."""
-    operation, ref = effect.instruction.operation, target.first("Node")
-    if ref is None or not isinstance(operation, RecutOperation):
+    operation, ref = asked(effect.instruction.operation, RecutGpu), target.first("Node")
+    if ref is None:
         return gone("its node is gone")
     read = tools.api.read(ref)
     if not read.ok:
@@ -98,7 +99,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 # --- before the label is set ------------------------------------------------------------------------
 
 
-def _begin(tools: Tools, effect: Effect, operation: RecutOperation, ref: Ref, node: Obj, now_s: float) -> Progress:
+def _begin(tools: Tools, effect: Effect, operation: RecutGpu, ref: Ref, node: Obj, now_s: float) -> Progress:
     """Check the ground, write the entry, cordon."""
     ground = _ground(tools, node)
     if not isinstance(ground, _Ground):
@@ -128,7 +129,7 @@ def _begin(tools: Tools, effect: Effect, operation: RecutOperation, ref: Ref, no
     return Waiting("its node is cordoned") if answer.ok else ended_by(answer, f"cordon {ref.shown}")
 
 
-def _join(tools: Tools, effect: Effect, operation: RecutOperation, ref: Ref, node: Obj, record: Record) -> Progress:
+def _join(tools: Tools, effect: Effect, operation: RecutGpu, ref: Ref, node: Obj, record: Record) -> Progress:
     """Add a GPU to a change of its node that has not begun."""
     ground = _ground(tools, node)
     if not isinstance(ground, _Ground):
@@ -220,7 +221,7 @@ def _gpus(node: Obj) -> int:
     return int(value) if value.isdecimal() and len(value) < MOST_GPU_DIGITS else 0
 
 
-def _wanted(node: Obj, layout: Layout, operation: RecutOperation) -> Layout | Ended:
+def _wanted(node: Obj, layout: Layout, operation: RecutGpu) -> Layout | Ended:
     """The layout with this GPU changed; or why the manager cannot make it."""
     index, name = operation.index, node["metadata"]["name"]
     if not 0 <= index < len(layout):
@@ -320,7 +321,7 @@ def _asked(tools: Tools, node: Obj, record: Record) -> Layout | Progress:
         return not_set_up(str(error))
 
 
-def _after(tools: Tools, effect: Effect, operation: RecutOperation, node: Obj) -> Ended:
+def _after(tools: Tools, effect: Effect, operation: RecutGpu, node: Obj) -> Ended:
     """The change of the node ended for another of its GPUs."""
     ground = _ground(tools, node)
     as_asked = isinstance(ground, _Ground) and ground.layout[operation.index] == cuts_of(operation.after)
@@ -402,8 +403,7 @@ def _put(tools: Tools, effect: Effect, ref: Ref, record: Record, patch: Obj, *, 
 
 
 def _at(layout: Layout, effect: Effect) -> str:
-    operation = effect.instruction.operation
-    return layout[operation.index].shown if isinstance(operation, RecutOperation) else "changed"
+    return layout[asked(effect.instruction.operation, RecutGpu).index].shown
 
 
 LEVER = Lever(

@@ -15,8 +15,9 @@ from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rul
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import CONDEMNED, CORDONED
-from autopilot.core.model.operations import CordonOperation
 from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.cordon import Cordon
 
 
 def suits(_instruction: Instruction, target: Target) -> str:
@@ -26,8 +27,8 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every `step`
     """One write: cordon, taint and annotation, or what is left of them."""
-    operation, ref = effect.instruction.operation, target.first("Node")
-    if ref is None or not isinstance(operation, CordonOperation):
+    operation, ref = asked(effect.instruction.operation, Cordon), target.first("Node")
+    if ref is None:
         return gone("its node is gone")
 
     def decide(found: Obj) -> Obj | Stop:

@@ -10,9 +10,10 @@ from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rul
 from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.objects import Target
 from autopilot.contract.tree import PREFIX
-from autopilot.core.model.operations import NotifyOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.units import counted, format_duration
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.notify import Notify
 
 REASON, ACTION = "GpusIdle", "Notify"
 
@@ -24,8 +25,8 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """One Event on the object, then one on its controller."""
-    operation, main = effect.instruction.operation, target.main
-    if main is None or not isinstance(operation, NotifyOperation):
+    operation, main = asked(effect.instruction.operation, Notify), target.main
+    if main is None:
         return gone("its object is gone")
     read = tools.api.read(main)
     if not read.ok:
@@ -45,7 +46,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     return Ended(OutcomeKind.DONE, f"the owner of {main.shown} has the notice as an Event")
 
 
-def words(operation: NotifyOperation) -> str:
+def words(operation: Notify) -> str:
     """The notice. It says what may follow, when, and how its owner prevents it."""
     return (
         f"it has done nothing for {format_duration(operation.idle_s)} on {counted(round(operation.gpus, 2), 'GPU')}; "

@@ -9,8 +9,9 @@ from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rul
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import OFFERED
-from autopilot.core.model.operations import OfferOperation
 from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.offer import Offer
 
 
 def suits(_instruction: Instruction, target: Target) -> str:
@@ -20,8 +21,8 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """One write: the annotation with the time, or without it."""
-    operation, ref = effect.instruction.operation, target.first("Node")
-    if ref is None or not isinstance(operation, OfferOperation):
+    operation, ref = asked(effect.instruction.operation, Offer), target.first("Node")
+    if ref is None:
         return Ended(OutcomeKind.CONFLICT, "its node is gone")
 
     def decide(found: Obj) -> Obj | Stop:

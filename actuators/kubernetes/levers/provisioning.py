@@ -30,8 +30,9 @@ from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.merging import Contradiction, base_selectors, merge
 from actuators.kubernetes.objects import Target, conditions, holds, label
 from autopilot.contract.annotations import EPOCH, REQUEST
-from autopilot.core.model.operations import ProvisionOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.provision import Provision
 
 GROUP = "autoscaling.x-k8s.io"
 KUEUE_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
@@ -52,8 +53,8 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Make the request, then report what the autoscaler says of it."""
-    owner, operation = _owner(target), effect.instruction.operation
-    if owner is None or not isinstance(operation, ProvisionOperation):
+    owner, operation = _owner(target), asked(effect.instruction.operation, Provision)
+    if owner is None:
         return Ended(OutcomeKind.CONFLICT, "its object is gone", cause=Cause.REPLACED)
     ref = _request(owner, target.uid)
     found = tools.api.read(ref)
@@ -73,7 +74,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     return _follow(tools, effect, target, found.body, now_s)
 
 
-def _make(tools: Tools, effect: Effect, target: Target, owner: Ref, operation: ProvisionOperation) -> Progress:
+def _make(tools: Tools, effect: Effect, target: Target, owner: Ref, operation: Provision) -> Progress:
     """The request, and then the templates that it owns."""
     asks = _asks_itself(tools, target.workload, owner.namespace)
     if isinstance(asks, Answer):

@@ -23,7 +23,7 @@ from actuators.kubernetes.objects import Target, conditions, holds, moment_s, re
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import QUOTA, STOPPED
 from autopilot.core.model.objects import SubjectKind
-from autopilot.core.model.operations import AdmitOperation
+from autopilot.core.verbs.admit import AdmitOperation
 
 PATIENCE_S = 30.0
 """Time that Kueue has to reserve quota, and that a reservation has to be used, before quota is taken."""

@@ -17,8 +17,8 @@ from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import Stop, each
 from autopilot.contract import PREFIX
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, HEARTBEAT, HEARTBEAT_OLD_S
-from autopilot.core.model.operations import EvictOperation, Save
 from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.stops import Save
 from autopilot.core.model.units import parse_duration_s
 
 ASKED = Rule("", "pods", ("get", "patch"), changes=(CHECKPOINT_REQUEST, CHECKPOINT_ACK))
@@ -33,7 +33,7 @@ ON_REQUEST, WRITE = PREFIX + "checkpoint-on-request", PREFIX + "checkpoint-write
 def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Waiting | Ended | None:
     """What to wait for, or why the work is not stopped; None: it may be stopped now."""
     operation = effect.instruction.operation
-    if not isinstance(operation, EvictOperation) or operation.save == Save.SKIP:
+    if operation.takes is None or operation.save == Save.SKIP:
         return None
     must = operation.save == Save.MUST
     pods = running_pods(tools.api, target)
@@ -64,7 +64,7 @@ def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Wa
     if not failed and by_hook:
         failed = _call(tools, effect, pods, deadline_s)
     if failed:
-        if not must and (operation.reason.by_contract or operation.reason.for_itself):
+        if not must and (operation.takes.by_contract or operation.takes.for_itself):
             return None  # it is stopped in any case, with SIGTERM and the grace of its pods
         forget(tools, effect, target)
         why = f"it cannot be asked for a checkpoint: {failed}; it keeps its place and counts as not saving"

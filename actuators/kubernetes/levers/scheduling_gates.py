@@ -27,8 +27,9 @@ from actuators.kubernetes.levers.base import (
 from actuators.kubernetes.objects import Target, devices
 from actuators.kubernetes.writing import Decide, Stop, each
 from autopilot.contract.annotations import CONTROLLER, EFFECT
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.admit import AdmitOperation
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 
@@ -44,9 +45,7 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
     """Open the gates of all pods."""
-    operation = effect.instruction.operation
-    if not isinstance(operation, AdmitOperation):
-        return Ended(OutcomeKind.CONFLICT, "it is no admission")
+    operation = asked(effect.instruction.operation, AdmitOperation)
     answers = each(target.of("Pod"), tools.api.read)
     failed = next((answer for answer in answers if not answer.ok), None)
     if failed is not None:

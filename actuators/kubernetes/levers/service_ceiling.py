@@ -23,8 +23,9 @@ from autopilot.contract.scaling import (
     revision_of,
 )
 from autopilot.contract.tree import PREFIX
-from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs import ceiling
 
 AUTOSCALER = "HorizontalPodAutoscaler"
 SERVICES = ("Deployment", "StatefulSet")
@@ -38,8 +39,8 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Record the ceiling, then lower the number of replicas; or give the number back."""
-    operation, ref = effect.instruction.operation, service_of(target)
-    if ref is None or not isinstance(operation, CeilingOperation):
+    operation, ref = asked(effect.instruction.operation, ceiling.Ceiling), service_of(target)
+    if ref is None:
         return gone("its service is gone")
     if operation.replicas < 0:
         answer = give_back(tools, ref, effect.epoch)
@@ -66,7 +67,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     return Ended(OutcomeKind.DONE, f"idle: at most {wanted.replicas} replicas of {ref.shown} while it is idle; {had}")
 
 
-def settle(instruction: Instruction, operation: CeilingOperation, service: Obj) -> Ceiling | str:
+def settle(instruction: Instruction, operation: ceiling.Ceiling, service: Obj) -> Ceiling | str:
     """The ceiling to record; or why it is not set."""
     record, number, revision = read_ceiling(annotation(service, NOTE)), replicas_of(service), _revision(service)
     owner = number

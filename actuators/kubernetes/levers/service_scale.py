@@ -30,8 +30,9 @@ from autopilot.contract.scaling import (
 from autopilot.contract.tree import PREFIX
 from autopilot.contract.written import MIN_REPLICAS as MINIMUM
 from autopilot.contract.written import ours
-from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.scale import Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Record the floor, then change the number of replicas where there is one to change."""
-    operation, ref = effect.instruction.operation, service_ceiling.service_of(target)
-    if ref is None or not isinstance(operation, ScaleOperation):
+    operation, ref = asked(effect.instruction.operation, Scale), service_ceiling.service_of(target)
+    if ref is None:
         return gone("its service is gone")
     read = tools.api.read(ref)
     if read.ok and annotation(read.body, PREFIX + CEILING) and operation.replicas > 0:  # the load counts more
@@ -97,7 +98,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     return Ended(OutcomeKind.DONE, _said(lift, wanted))
 
 
-def settle(id_: str, operation: ScaleOperation, record: Floor | None, lift: Lift, now_s: float) -> Floor | str:
+def settle(id_: str, operation: Scale, record: Floor | None, lift: Lift, now_s: float) -> Floor | str:
     """The floor to record; or why it is not set."""
     floor = Floor(id_, operation.replicas, operation.until_s, lift.way)
     if lift.held is None:

@@ -9,7 +9,7 @@ from actuators.kubernetes.api import Obj
 from actuators.kubernetes.effects import fields_of
 from actuators.kubernetes.objects import annotation
 from autopilot.contract.annotations import STOPPED
-from autopilot.core.model.operations import StopReason
+from autopilot.core.model.stops import StopReason
 
 STAYS = frozenset({StopReason.SUSPEND, StopReason.IDLE})
 """Reasons after which the work stays away until its owner lets it continue."""

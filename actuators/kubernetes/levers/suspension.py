@@ -36,8 +36,11 @@ from actuators.kubernetes.objects import Target, holds, label, over
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MANAGER, PLACEMENT, STOPPED
 from autopilot.contract.written import SUSPEND, may_start, other_owner, writes
-from autopilot.core.model.operations import AdmitOperation, EvictOperation, StopReason
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.stops import StopReason
+from autopilot.core.model.verb import asked
+from autopilot.core.verbs.admit import AdmitOperation
+from autopilot.core.verbs.evict import EvictOperation
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
@@ -71,8 +74,8 @@ def startable(job: Obj) -> str:
 
 
 def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
-    operation, ref = effect.instruction.operation, target.first("Job")
-    if ref is None or not isinstance(operation, AdmitOperation):
+    operation, ref = asked(effect.instruction.operation, AdmitOperation), target.first("Job")
+    if ref is None:
         return gone("its Job is gone")
     if wrote(target.job, effect.id) and not target.job["spec"].get("suspend"):
         return Waiting("the scheduler binds its pods")
@@ -138,12 +141,12 @@ def _suits_stop(instruction: Instruction, target: Target) -> str:
     if why_not:
         return why_not
     ends = over(target.job)
-    return f"its Job is {ends}" if ends and instruction.kind == "evict" else ""
+    return f"its Job is {ends}" if ends and instruction.operation.stops else ""
 
 
 def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every step
-    operation, ref = effect.instruction.operation, target.first("Job")
-    if ref is None or not isinstance(operation, EvictOperation):
+    operation, ref = asked(effect.instruction.operation, EvictOperation), target.first("Job")
+    if ref is None:
         return gone("its Job is gone")
     return suspend(tools, effect, target, operation.reason)
 

@@ -14,7 +14,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from autopilot.core.model.changes import AdmitChange
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Decision
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, TOPOLOGY_NAMES, ClusterSnapshot, State
@@ -84,7 +83,7 @@ def _note_work(rows: dict[str, dict[str, Any]], snapshot: ClusterSnapshot, now_s
 def _note_starts(rows: dict[str, dict[str, Any]], decision: Decision) -> None:
     """Starts that the decision orders: work that ends before the next tick is never shown on its GPUs."""
     for proposal in decision.plan.proposals:
-        if proposal.accepted and isinstance(proposal.change, AdmitChange) and proposal.subject.uid in rows:
+        if proposal.accepted and proposal.change.starts_now and proposal.subject.uid in rows:
             rows[proposal.subject.uid]["_start_s"] = decision.now_s
 
 

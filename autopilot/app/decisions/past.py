@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from autopilot.app.decisions.life import Life
 from autopilot.app.when import When
 from autopilot.core.actions import ACTIONS
-from autopilot.core.model.changes import MarkChange, PipelineChange, ReserveChange
-from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
 from autopilot.core.model.records import About, Instruction, Note, OutcomeKind, Proposal
-from autopilot.core.model.units import counted, format_duration
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import (
     answer_of,
@@ -106,7 +103,7 @@ class Past:
 
     def _open_proposal(self, record: DecisionRecord, proposal: Proposal) -> None:
         """A proposal for it without an instruction yet: refused, a mark, a reservation, or a pipelined start."""
-        if proposal.accepted and not isinstance(proposal.change, MarkChange | ReserveChange | PipelineChange):
+        if proposal.accepted and not proposal.change.unsent:
             return
         codes = tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
         key = (proposal.action, proposal.kind, codes)
@@ -134,25 +131,18 @@ class Past:
         by = f"{effect.proposal_id} ({action})"
         own = proposal is not None and proposal.subject.name == self.workload
         slots = effect.operation.slots
-        if isinstance(effect.operation, AdmitOperation):
-            place = f"{where(slots)} ({by_node(slots, 4)})"
+        place = f"{where(slots)} ({by_node(slots, 4)})" if slots else ""
+        told = f"{again}{effect.operation.told(place)}: {by}"
+        if effect.operation.starts_now:
             if proposal is None or own:
-                return f"{again}start on {place}: {by}"
+                return told
             return f"{again}start again on {place}, moved for {proposal.subject.name}: {by}"
         victim = next((each for each in proposal.victims if each.workload == self.workload), None) if proposal else None
         if victim is not None and proposal is not None:
             self.stops[victim.how] += not again
             beneficiary = "" if own else f", for {proposal.subject.name}"
             return f"{again}{how_words(victim)}{beneficiary}: {by}"
-        if isinstance(effect.operation, NotifyOperation):
-            idle, grace = format_duration(effect.operation.idle_s), format_duration(effect.operation.grace_s)
-            return f"{again}notify its owner: nothing done for {idle}, grace {grace}: {by}"
-        if isinstance(effect.operation, ProvisionOperation):
-            nodes = counted(effect.operation.nodes, "node")
-            return f"{again}ask the autoscaler for {nodes} of pool {effect.operation.pool}: {by}"
-        if isinstance(effect.operation, ResizeOperation):
-            return f"{again}go on with {where(slots)} ({by_node(slots, 4)}): {by}"
-        return f"{again}stopped ({effect.operation.takes or 'evicted'}): {by}"
+        return told
 
     def add_life(self, life: Life) -> None:
         """Add what the ticks show between decisions; without any decision on the workload there is no history yet."""

@@ -121,7 +121,7 @@ def _about(shown: Proposal, proposal: Proposal) -> bool:
     """Whether an approval of one may be meant for the other."""
     one, other = shown.subject, proposal.subject
     same = (one.uid, one.revision) == (other.uid, other.revision)
-    return same and (shown.recommendation == proposal.recommendation or proposal.kind == "admit")
+    return same and (shown.recommendation == proposal.recommendation or proposal.change.starts_now)
 
 
 def _takes(proposal: Proposal) -> tuple[float, float]:

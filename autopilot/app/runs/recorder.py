@@ -9,11 +9,11 @@ import numpy as np
 
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.runs.fragmentation_means import FragmentationMeans
-from autopilot.core.model.changes import AdmitChange, PipelineChange, ReserveChange
 from autopilot.core.model.forecast import REQUESTS, Forecast
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import F64
 from autopilot.core.model.units import format_duration
+from autopilot.core.model.verb import START
 from autopilot.report.data import HEAT_NODES, HEAT_TIMES, Heat, Series, resample
 from simulator.outcome.real_use import Occupancy, Offer
 from simulator.outcome.results import Reservations
@@ -23,7 +23,6 @@ from simulator.signals.behaviours import effective_level
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Resumed, Started, Stopped, Submitted, Why
 
-STARTS = (AdmitChange, PipelineChange)
 """Changes that start a gang: at once, or as soon as its victims have left."""
 KEPT_TOLERANCE_S = 1.0
 """A gang that starts at most this long after its promised time counts as on time."""
@@ -245,10 +244,11 @@ class DecisionRecorder:
         for workload in decision.plan.released:
             self.released += self._promised.pop(workload, None) is not None
         for proposal in decision.plan.proposals:
-            if isinstance(proposal.change, ReserveChange) and proposal.accepted:
+            start_s = proposal.change.start_s
+            if start_s is not None and proposal.accepted:
                 self.made += proposal.subject.name not in self._promised
-                self._promised.setdefault(proposal.subject.name, max(proposal.change.start_s, observation.now_s))
-            elif isinstance(proposal.change, STARTS) and proposal.accepted and proposal.subject.name in self._promised:
+                self._promised.setdefault(proposal.subject.name, max(start_s, observation.now_s))
+            elif proposal.change.wish == START and proposal.accepted and proposal.subject.name in self._promised:
                 on_time = observation.now_s <= self._promised.pop(proposal.subject.name) + KEPT_TOLERANCE_S
                 self.kept += on_time
                 self.late += not on_time

@@ -19,12 +19,12 @@ from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.memory import Step
-from autopilot.core.model.operations import OPERATIONS
 from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.ports import Collector, Forecaster, Inbox, Journal
 from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make
 from autopilot.core.planning.action import Action
+from autopilot.core.verbs import OPERATIONS
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import InMemoryStore
 from autopilot.metering.meter import Meter
@@ -33,7 +33,7 @@ from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker
 from models.expected_mix import MixForecaster
 from models.last_two import LastTwo
-from simulator.running.cluster_actuator import ClusterActuator, Scale
+from simulator.running.cluster_actuator import ClusterActuator, SetBound
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.faults import FateKind, Faults
 from simulator.running.oracle import Oracle
@@ -115,8 +115,8 @@ class Managed:
     faults: Faults | None = None
     signals: SignalFaults | None = None  # faults of what is read; those of exporters need telemetry `full`
     services: Callable[[float], ServiceTable] | None = None
-    scale: Scale | None = None  # sets a service's floor
-    ceil: Scale | None = None  # sets a service's ceiling
+    scale: SetBound | None = None  # sets a service's floor
+    ceil: SetBound | None = None  # sets a service's ceiling
     registry: Path | None = None  # None: every fit is used, and none is stored
     demand: Forecaster | None = None  # forecaster of service demand; None: the shipped one
     recorder: DecisionRecorder | None = None

@@ -34,7 +34,7 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Miss, Shape, shape_of
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Case, ReserveDraft, Submit
+from autopilot.core.planning.draft import Case, Submit
 from autopilot.core.planning.places import place, short
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.planning.queue_turns import queue_turns
@@ -52,11 +52,14 @@ from autopilot.core.reservations.fair_share_hold import hold_fair_share
 from autopilot.core.reservations.gang import StartPlan, hold, plan_start, promised_start_s
 from autopilot.core.reservations.quota_hold import keep_room, overdue_positions, sure_to_end
 from autopilot.core.sharing.elastic import running, share, waiting
+from autopilot.core.verbs import reserve
+from autopilot.core.verbs.admit import AdmitDraft
+from autopilot.core.verbs.reserve import ReserveDraft
 
 NAME = "admit_gang"
 NO_PODS = Miss(Code.NO_PODS, 1.0, 0.0)
 LEAVING, ADMIT = cases_without_victims(NAME)
-RESERVE = Case(NAME, "reserve", words="no room yet: hold {gpus:GPU} for it, planned to start in {planned_start_in}")
+RESERVE = Case(NAME, reserve.KIND, words="no room yet: hold {gpus:GPU} for it, planned to start in {planned_start_in}")
 Rows = NDArray[np.integer]
 
 

@@ -10,28 +10,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Evidence
+from autopilot.core.model.stops import StopReason
 from autopilot.core.model.work import active_mask
 from autopilot.core.placement.fit import fits_on
 from autopilot.core.placement.shapes import Fit, suitable_nodes
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Case, EvictDraft, Eviction, Submit
+from autopilot.core.planning.draft import Case, Eviction, Submit
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.preemption.scenario import free_of
+from autopilot.core.verbs import admit, evict
+from autopilot.core.verbs.admit import AdmitDraft
+from autopilot.core.verbs.evict import EvictDraft
 
 NAME = "backfill"
 _PROMISE = "backfilled work starts on the condition that it leaves when the reservation is due"
 GAP = Case(
     NAME,
-    "admit",
+    admit.KIND,
     words="start on {where}{after}, in the gap before a reservation; it is evicted when the reserved gang can start",
     fills_gap=True,
 )
 DUE = Case(
     NAME,
-    "evict",
+    evict.KIND,
     "due",
     words="evict backfilled work so that {workload} can start on the room reserved for it: {victims}",
     takes=StopReason.BACKFILL,
@@ -39,7 +42,7 @@ DUE = Case(
 )
 ADVANCE = Case(
     NAME,
-    "evict",
+    evict.KIND,
     "advance",
     words="evict it ({taken}): it was backfilled on nodes that are reserved in advance, and the reservation is due",
     takes=StopReason.BACKFILL,

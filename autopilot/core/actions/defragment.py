@@ -10,7 +10,7 @@ from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Case, PipelineDraft, Submit
+from autopilot.core.planning.draft import Case, Submit
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.moves import moves_only
@@ -23,9 +23,12 @@ from autopilot.core.preemption.scenario import (
 )
 from autopilot.core.tracking.promises import is_capped
 from autopilot.core.tracking.storms import is_paused
+from autopilot.core.verbs import pipeline
+from autopilot.core.verbs.admit import AdmitDraft
+from autopilot.core.verbs.pipeline import PipelineDraft
 
 NAME = "defragment"
-MOVES = Case(NAME, "pipeline", words="start on {where}{after} by moving others: {victims}")
+MOVES = Case(NAME, pipeline.KIND, words="start on {where}{after} by moving others: {victims}")
 
 SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 """Reasons of waiting that moves can end."""

@@ -20,22 +20,24 @@ from autopilot.core.actions import defragment
 from autopilot.core.idle.verdict import idle_mask
 from autopilot.core.model.forecast import ExpectedMix
 from autopilot.core.model.hours import Hours, next_edge_s, parse_hours, within_hours
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import Bools, State
+from autopilot.core.model.stops import StopReason
 from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, MoveDraft, Submit
+from autopilot.core.planning.draft import Case, Submit
 from autopilot.core.planning.expected_room import MIX_AGE_S, expected_gangs, usable_mix
 from autopilot.core.preemption.moves_ahead import Cleared, clear_for, fits_from_s
+from autopilot.core.verbs import move
+from autopilot.core.verbs.move import MoveDraft
 
 NAME = "defragment_ahead"
 CLEAR = Case(
     NAME,
-    "move",
+    move.KIND,
     words="make room for a gang of {expected} ({arrivals:gang is|gangs are} expected within {ahead}; without moves "
     "none fits for {by_itself}): {victims}",
     takes=StopReason.MOVE_AHEAD,

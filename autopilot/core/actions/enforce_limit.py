@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import Bools
+from autopilot.core.model.stops import StopReason
 from autopilot.core.model.work import running_since, stoppable_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, EvictDraft, NoteCase, Submit, stop_draft
+from autopilot.core.planning.draft import Case, NoteCase, Submit
 from autopilot.core.quota.ledger import ALL
 from autopilot.core.quota.spending import runaways
+from autopilot.core.verbs import evict
+from autopilot.core.verbs.evict import EvictDraft, stop_draft
 
 NAME = "enforce_limit"
 _EXEMPT = frozenset({Code.NOT_PREEMPTIBLE})
 RUN_TIME = Case(
     NAME,
-    "evict",
+    evict.KIND,
     "run_time",
     words="suspend it ({taken}): it is {over_limit} past its run-time limit of {limit}; "
     "it stays suspended until somebody lets it continue",
@@ -34,7 +36,7 @@ RUN_TIME = Case(
 )
 SPENDING = Case(
     NAME,
-    "evict",
+    evict.KIND,
     "spending",
     words="suspend it ({taken}): tenant {tenant} used {spent} times its mean day within the last day, "
     "and {allowed} times is allowed; it stays suspended until somebody lets it continue",

@@ -18,14 +18,14 @@ from math import inf
 import numpy as np
 
 from autopilot.core.model.objectives import breached, of_pools
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Evidence
+from autopilot.core.model.stops import StopReason
 from autopilot.core.model.units import format_duration, format_gpu_s
 from autopilot.core.placement.shapes import Shape
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Case, Eviction, PipelineDraft, Submit
+from autopilot.core.planning.draft import Case, Eviction, Submit
 from autopilot.core.planning.foreseen_replicas import chances_needed
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.displacing import displacing_timers_s
@@ -33,6 +33,9 @@ from autopilot.core.preemption.idle_victims import idle_facts, returns_gpu_s
 from autopilot.core.preemption.room_sources import SOURCES, Source
 from autopilot.core.preemption.scenario import Scenario, cases_without_victims, pipelined_draft
 from autopilot.core.tracking.replicas import Ahead
+from autopilot.core.verbs import pipeline
+from autopilot.core.verbs.admit import AdmitDraft
+from autopilot.core.verbs.pipeline import PipelineDraft
 
 NAME = "make_room"
 _FORESEEN = "start on {where}{after}, before the load that is foreseen (needed with probability {chance_needed}); "
@@ -46,7 +49,7 @@ def _on_idle(reason: str, words: str) -> Case:
     """A case whose victims do nothing."""
     return Case(
         NAME,
-        "pipeline",
+        pipeline.KIND,
         reason,
         words=words + _ROOM + _IDLE + _OTHERS,
         takes=StopReason.IDLE,
@@ -55,8 +58,8 @@ def _on_idle(reason: str, words: str) -> Case:
     )
 
 
-FORESEEN = Case(NAME, "pipeline", "foreseen", words=_FORESEEN + _ROOM + _OTHERS, takes=StopReason.PREEMPT)
-BREACH = Case(NAME, "pipeline", "breach", words=_BREACH + _ROOM + _OTHERS, takes=StopReason.PREEMPT)
+FORESEEN = Case(NAME, pipeline.KIND, "foreseen", words=_FORESEEN + _ROOM + _OTHERS, takes=StopReason.PREEMPT)
+BREACH = Case(NAME, pipeline.KIND, "breach", words=_BREACH + _ROOM + _OTHERS, takes=StopReason.PREEMPT)
 FORESEEN_ON_IDLE = _on_idle("foreseen_on_idle", _FORESEEN)
 BREACH_ON_IDLE = _on_idle("breach_on_idle", _BREACH)
 

@@ -11,13 +11,14 @@ from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.records import Evidence
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, MarkDraft, Submit
+from autopilot.core.planning.draft import Case, Submit, VerbDraft
 from autopilot.core.planning.idle_work import borrowed
+from autopilot.core.verbs import mark
 
 NAME = "mark_idle"
 MARK = Case(
     NAME,
-    "mark",
+    mark.KIND,
     words="mark it as open to suspension: {owner} was notified {since} ago, and it has still done nothing on "
     "{gpus:GPU}, held {held}, for {idle_for}",
     by_telemetry=True,
@@ -25,7 +26,7 @@ MARK = Case(
 
 REPLICA = Case(
     NAME,
-    "mark",
+    mark.KIND,
     "replica",
     words="mark it as a replica that may be scaled away: {owner} was notified {since} ago, and it has still done "
     "nothing on {gpus:GPU}, held {held}, for {idle_for}",
@@ -41,8 +42,9 @@ def propose(ctx: Context, submit: Submit) -> None:
         if due and work.preemptible[rung.row] and not borrowed(ctx, rung):
             since = Evidence("since", round(ctx.now_s - rung.record.step_s, 3), "s")
             submit(
-                MarkDraft(
+                VerbDraft(
                     case=REPLICA if work.service[rung.row] >= 0 else MARK,
+                    verb=mark.Mark(),
                     row=rung.row,
                     benefit_gpu_s=worth_gpu_s(ctx, rung),
                     cost_gpu_s=0.0,

@@ -19,20 +19,21 @@ from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.model.work import holding_mask, named
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, NoteCase, NotifyDraft, Submit
+from autopilot.core.planning.draft import Case, NoteCase, Submit, VerbDraft
 from autopilot.core.planning.idle_work import borrowed, steps_under_way
+from autopilot.core.verbs import notify
 
 NAME = "notify_idle"
 NOTICE = Case(
     NAME,
-    "notify",
+    notify.KIND,
     words="notify the owner, {owner}: {gpus:GPU} idle for {idle_for}, held {held}; it may be suspended {grace} after "
     "the notice",
     by_telemetry=True,
 )
 REPLICA = Case(
     NAME,
-    "notify",
+    notify.KIND,
     "replica",
     words="notify the owner, {owner}: {gpus:GPU} of a replica idle for {idle_for}, held {held}; its service may be "
     "scaled down {grace} after the notice",
@@ -75,15 +76,15 @@ def propose(ctx: Context, submit: Submit) -> None:
         why = rung.advice or _unpreemptible(ctx, rung)
         if not why:
             submit(
-                NotifyDraft(
+                VerbDraft(
                     case=REPLICA if work.service[rung.row] >= 0 else NOTICE,
+                    verb=notify.Notify(
+                        gpus=rung.record.gpus, idle_s=ctx.now_s - rung.record.since_s, grace_s=rung.grace_s
+                    ),
                     row=rung.row,
                     benefit_gpu_s=worth_gpu_s(ctx, rung),
                     cost_gpu_s=0.0,
                     evidence=(*facts(ctx, rung), Evidence("grace", round(rung.grace_s, 3), "s")),
-                    gpus=rung.record.gpus,
-                    idle_s=ctx.now_s - rung.record.since_s,
-                    grace_s=rung.grace_s,
                 )
             )
         elif rung.record.seen_s == ctx.now_s and advised < MOST_ADVICE:

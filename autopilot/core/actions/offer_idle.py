@@ -17,18 +17,19 @@ from autopilot.core.model.snapshot import Bools
 from autopilot.core.placement.shapes import shape_of, suitable_nodes
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, OfferDraft, Submit
+from autopilot.core.planning.draft import Case, Submit, VerbDraft
 from autopilot.core.planning.expected_room import arrivals_within, usable_mix
 from autopilot.core.tracking.idle_nodes import being_offered
+from autopilot.core.verbs import offer
 
 NAME = "offer_idle"
 OFFER = Case(
     NAME,
-    "offer",
+    offer.KIND,
     "unneeded",
     "offer it back: nothing has needed its {gpus:GPU} for {idle}, so it may be removed",
 )
-WITHDRAW = Case(NAME, "offer", "needed", "take its offer back: it is needed again")
+WITHDRAW = Case(NAME, offer.KIND, "needed", "take its offer back: it is needed again")
 MOST_LOOKED_AT = 200
 """Waiting gangs whose needs are looked at, in the order of service; with more of them every node is needed."""
 
@@ -89,14 +90,14 @@ def _expected_nodes(ctx: Context, mix: ExpectedMix, gpus: int) -> int:
     return ceil(float(arrivals @ np.array([kind.gpus for kind in mix.kinds], float)) / gpus) if len(mix.kinds) else 0
 
 
-def _draft(ctx: Context, row: int, case: Case, *why: Evidence, on: bool) -> OfferDraft:
+def _draft(ctx: Context, row: int, case: Case, *why: Evidence, on: bool) -> VerbDraft:
     """It is worth the price of the node's GPUs up to the horizon."""
     gpus = int(ctx.observation.snapshot.nodes.gpus[row])
     words = "nothing needs it" if on else "it is needed again"
-    return OfferDraft(
+    return VerbDraft(
         case=case,
-        node=row,
-        on=on,
+        verb=offer.Offer(on=on, reason=words),
+        row=row,
         benefit_gpu_s=gpus * ctx.policy.horizon_s,
         cost_gpu_s=0.0,
         evidence=(*why, Evidence("gpus", gpus, "GPUs of the node"), Evidence("why", words)),

@@ -23,24 +23,25 @@ from autopilot.core.preemption.scenario import (
 )
 from autopilot.core.rules.base import Takes
 from autopilot.core.sharing.time_sharing import share_time
+from autopilot.core.verbs import pipeline
 
 NAME = "preempt"
 PRIORITY = Case(
     NAME,
-    "pipeline",
+    pipeline.KIND,
     "priority",
     words="start on {where}{after} by preempting work of lower priority: {victims}",
 )
 TIME_SHARING = Case(
     NAME,
-    "pipeline",
+    pipeline.KIND,
     "time_sharing",
     words="start on {where}{after} by preempting work that would keep others waiting for longer: {victims}",
 )
 
 SHARED_TIME = Case(
     NAME,
-    "pipeline",
+    pipeline.KIND,
     "shared_time",
     words="start on {where}{after} by preempting work of other queues that would keep others waiting for longer: "
     "{victims}",

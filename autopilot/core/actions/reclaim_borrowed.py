@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from autopilot.core.actions.defragment import SHAPES
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Gate
+from autopilot.core.model.stops import StopReason
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
@@ -36,11 +36,12 @@ from autopilot.core.preemption.scenario import (
 )
 from autopilot.core.quota.ledger import QuotaLedger
 from autopilot.core.rules.base import Claim, Refusal, Room, Running, Takes, Target
+from autopilot.core.verbs import pipeline
 
 NAME = "reclaim_borrowed"
 GUARANTEE = Case(
     NAME,
-    "pipeline",
+    pipeline.KIND,
     "guarantee",
     words="start on {where}{after} by preempting borrowers of its guarantee: {victims}",
     takes=StopReason.RECLAIM,
@@ -48,13 +49,13 @@ GUARANTEE = Case(
 )
 SHARE = Case(
     NAME,
-    "pipeline",
+    pipeline.KIND,
     "share",
     words="start on {where}{after} by preempting work above its fair share: {victims}",
 )
 TOGETHER = Case(
     NAME,
-    "pipeline",
+    pipeline.KIND,
     "together",
     words="start on {where}{after} by moving or preempting others, to end a guarantee shortfall: {victims}",
     takes=StopReason.RECLAIM,
@@ -62,7 +63,7 @@ TOGETHER = Case(
 )
 MOVES = Case(
     NAME,
-    "pipeline",
+    pipeline.KIND,
     "moves",
     words="start on {where}{after} by moving others: {victims}",
 )

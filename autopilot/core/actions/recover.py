@@ -22,26 +22,28 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.actions.cordoning import CASES, OUT_OF_USE, propose_cordons
 from autopilot.core.checkpoints.losses import stop_losses
 from autopilot.core.checkpoints.spot_notice import AtRisk, plan_saves
 from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.hardware.xid_facts import CONDEMNED, Remedy, error_of, gpu_remedies
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import Bools, Gate, State
+from autopilot.core.model.stops import StopReason
 from autopilot.core.model.work import holding_mask, stoppable_mask, whole_gpus
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.cordoning import CORDON, OUT_OF_USE, UNCORDON, propose_cordons
-from autopilot.core.planning.draft import Case, EvictDraft, Eviction, NoteCase, Submit, stop_draft
+from autopilot.core.planning.draft import Case, Eviction, NoteCase, Submit
 from autopilot.core.planning.half_started import HALF_STARTED, note_half_started
 from autopilot.core.tracking.cordons import cordon_timers_s
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 from autopilot.core.tracking.recuts import under_recut
+from autopilot.core.verbs import evict
+from autopilot.core.verbs.evict import EvictDraft, stop_draft
 
 NAME = "recover"
 _OWN_SAKE = frozenset(
@@ -57,13 +59,13 @@ _OWN_SAKE = frozenset(
 
 def _stops(reason: str, words: str, contract: str) -> Case:
     """A stop by contract for the gang itself: it cannot continue where it is."""
-    return Case(NAME, "evict", reason, words, StopReason.RECOVER, contract, _OWN_SAKE)
+    return Case(NAME, evict.KIND, reason, words, StopReason.RECOVER, contract, _OWN_SAKE)
 
 
 def _restarts(reason: str, words: str, *, by_telemetry: bool = False) -> Case:
     """A stop of a whole gang: it is weighed, but the gang need not be able to save."""
     exempt = frozenset({Code.WITHOUT_CHECKPOINT})
-    return Case(NAME, "evict", reason, words, StopReason.RESTART, exempt=exempt, by_telemetry=by_telemetry)
+    return Case(NAME, evict.KIND, reason, words, StopReason.RESTART, exempt=exempt, by_telemetry=by_telemetry)
 
 
 BROKEN = _stops(
@@ -444,7 +446,7 @@ ACTION = Action(
     NAME,
     "stop work that is broken or hangs, so that it starts again",
     propose,
-    (BROKEN, BAD_GPU, SPOT_STOP, SPOT_SHRINK, HUNG, COORDINATOR, STUCK, CHECK, CORDON, UNCORDON),
+    (BROKEN, BAD_GPU, SPOT_STOP, SPOT_SHRINK, HUNG, COORDINATOR, STUCK, CHECK, *CASES),
     (TOO_SLOW_TO_SAVE, MAKES_NO_CHECKPOINT, NEVER_WORKED, HUNG_AGAIN, HALF_STARTED, OUT_OF_USE),
     timers=timers,
 )

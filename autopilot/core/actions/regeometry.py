@@ -24,29 +24,7 @@ from math import isfinite
 
 import numpy as np
 
-from autopilot.core.geometry.cutting import Cuts, Prices, Wishes, choose_cuts
-from autopilot.core.geometry.layouts import placements_of, unpacked
-from autopilot.core.geometry.pools import Pool, pools_of
-from autopilot.core.geometry.units import Unit, choose_units, cuts_of
-from autopilot.core.model.objects import PlannedCut
-from autopilot.core.model.operations import StopReason
-from autopilot.core.model.records import About, Evidence, Note
-from autopilot.core.model.snapshot import F64
-from autopilot.core.planning.action import Action
-from autopilot.core.planning.context import Context
-from autopilot.core.planning.cuttable import Seen, as_if_idle, bits_in, books_of, idle_gpus, look_at, node_rows
-from autopilot.core.planning.draft import Case, DrainDraft, NoteCase, Submit
-from autopilot.core.planning.instance_requests import (
-    Waiting,
-    asks_of,
-    counts_in,
-    expected_requests,
-    partly_served,
-    serve,
-    waiting_for_instances,
-    worth_gpu_s,
-)
-from autopilot.core.planning.recut_drafts import (
+from autopilot.core.actions.recut_drafts import (
     CASES,
     FORESEEN,
     LEAVE_EXPECTED,
@@ -61,6 +39,28 @@ from autopilot.core.planning.recut_drafts import (
     served,
     switch_s_of,
 )
+from autopilot.core.geometry.cutting import Cuts, Prices, Wishes, choose_cuts
+from autopilot.core.geometry.layouts import placements_of, unpacked
+from autopilot.core.geometry.pools import Pool, pools_of
+from autopilot.core.geometry.units import Unit, choose_units, cuts_of
+from autopilot.core.model.objects import PlannedCut
+from autopilot.core.model.records import About, Evidence, Note
+from autopilot.core.model.snapshot import F64
+from autopilot.core.model.stops import StopReason
+from autopilot.core.planning.action import Action
+from autopilot.core.planning.context import Context
+from autopilot.core.planning.cuttable import Seen, as_if_idle, bits_in, books_of, idle_gpus, look_at, node_rows
+from autopilot.core.planning.draft import Case, NoteCase, Submit
+from autopilot.core.planning.instance_requests import (
+    Waiting,
+    asks_of,
+    counts_in,
+    expected_requests,
+    partly_served,
+    serve,
+    waiting_for_instances,
+    worth_gpu_s,
+)
 from autopilot.core.planning.whole_gpus import (
     NO_NEEDS,
     WholeGang,
@@ -72,14 +72,16 @@ from autopilot.core.planning.whole_gpus import (
 )
 from autopilot.core.preemption.draining import drain_of
 from autopilot.core.tracking.recuts import changes_in_hour
+from autopilot.core.verbs import drain
+from autopilot.core.verbs.drain import DrainDraft
 
 _DRAIN = (
     "drain it so that it can be cut into {cut_into} for {waiting:waiting request}: {moving:gang moves|gangs move} "
     "elsewhere, {ending:gang ends|gangs end} by itself within {ready_in}; nothing new starts there, and after that "
     "{missing:GPU is|GPUs are} missing for {takes}"
 )
-DRAIN_GPU = Case(NAME, "drain", "gpu", words=_DRAIN, takes=StopReason.DRAIN)
-DRAIN_NODE = Case(NAME, "drain", "node", words=_DRAIN, takes=StopReason.DRAIN)
+DRAIN_GPU = Case(NAME, drain.KIND, "gpu", words=_DRAIN, takes=StopReason.DRAIN)
+DRAIN_NODE = Case(NAME, drain.KIND, "node", words=_DRAIN, takes=StopReason.DRAIN)
 DRAINS = 8
 """Units in use that are looked at in a tick, those with least in use first."""
 
@@ -249,7 +251,7 @@ def _drained(
     gain_gpu_s = sum(cut.gain_gpu_s for cut in cuts)
     if not cuts or gain_gpu_s <= price_gpu_s * (1.0 + rules.margin_ratio):
         return None
-    gpu = int(rows[0])
+    gpu, node = int(rows[0]), int(snapshot.gpus.node[rows[0]])
     planned = tuple(
         PlannedCut(str(snapshot.gpus.uuid[pool.rows[cut.gpu]]), before_of(pool, cut), geometry(pool, cut.after))
         for cut in cuts
@@ -257,10 +259,9 @@ def _drained(
     new = Counter(place.profile for cut in cuts for place in placements_of(layouts.model, cut.after & ~cut.before))
     draft = DrainDraft(
         case=DRAIN_NODE if scope == "node" else DRAIN_GPU,
-        gpu=gpu,
+        row=node if scope == "node" else gpu,
         rows=tuple(rows.tolist()),
         uuids=frozenset(snapshot.gpus.uuid[rows].tolist()),
-        node=int(snapshot.gpus.node[gpu]),
         pool=pool.name,
         scope=scope,
         cuts=planned,

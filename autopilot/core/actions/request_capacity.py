@@ -21,13 +21,14 @@ from autopilot.core.model.snapshot import I32, State, Topology
 from autopilot.core.placement.shapes import Shape, host_members, members_on, shape_of, suitable_models, suitable_nodes
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, NoteCase, ProvisionDraft, Submit
+from autopilot.core.planning.draft import Case, NoteCase, Submit, VerbDraft
 from autopilot.core.tracking.capacity_requests import open_requests
+from autopilot.core.verbs import provision
 
 NAME = "request_capacity"
 ASK = Case(
     NAME,
-    "provision",
+    provision.KIND,
     words="ask the autoscaler for {nodes:node} of pool {pool}: it has waited {waited} for {gpus:GPU}, and the nodes "
     "that there are do not take it; each new one takes up to {per_node:GPU} of it",
 )
@@ -114,8 +115,8 @@ def _growths(ctx: Context) -> list[Growth]:
     """
     nodes, names = ctx.observation.snapshot.nodes, ctx.observation.snapshot.names.pools
     asked: Counter[str] = Counter()
-    for operation in open_requests(ctx.memory).values():
-        asked[operation.pool] += operation.nodes
+    for pool, nodes_asked in open_requests(ctx.memory).values():
+        asked[pool] += nodes_asked
     found = []
     for pool, most in ctx.policy.capacity.pools.items():
         rows = np.flatnonzero(nodes.pool == names.index(pool)) if pool in names else np.empty(0, np.int32)
@@ -152,12 +153,12 @@ def _starts_soon(ctx: Context, row: int) -> bool:
     return starts_s <= soon_s
 
 
-def _draft(
-    ctx: Context, row: int, shape: Shape, pool: str, nodes: int, members: int, waited_s: float
-) -> ProvisionDraft:
+def _draft(ctx: Context, row: int, shape: Shape, pool: str, nodes: int, members: int, waited_s: float) -> VerbDraft:
     """It is worth the use of the gang's GPUs up to the horizon."""
-    return ProvisionDraft(
+    asked = ctx.policy.capacity.provisioning_class
+    return VerbDraft(
         case=ASK,
+        verb=provision.Provision(pool=pool, nodes=nodes, provisioning_class=asked),
         row=row,
         benefit_gpu_s=shape.gpus * ctx.policy.horizon_s,
         cost_gpu_s=0.0,
@@ -168,8 +169,6 @@ def _draft(
             Evidence("per_node", members * shape.unit_gpus, "GPUs of the gang on each new node"),
             Evidence("waited", round(waited_s, 3), "s"),
         ),
-        pool=pool,
-        nodes=nodes,
     )
 
 

@@ -10,13 +10,15 @@ from autopilot.core.model.records import Evidence
 from autopilot.core.placement.shapes import Fit, Shape
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, GrowDraft, Submit
+from autopilot.core.planning.draft import Case, Submit
 from autopilot.core.sharing.elastic import running, share
+from autopilot.core.verbs import grow
+from autopilot.core.verbs.grow import GrowDraft
 
 NAME = "resize"
 GROW = Case(
     NAME,
-    "grow",
+    grow.KIND,
     words="grow from {held} to {where} (full width {full_width}), into room that no waiting work can use",
 )
 

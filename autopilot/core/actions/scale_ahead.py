@@ -21,24 +21,24 @@ import numpy as np
 
 from autopilot.core.hardware.mig_profiles import compute_share, find_gpu_model
 from autopilot.core.model.memory import ServiceRecord
-from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, ScaleDraft, Submit
+from autopilot.core.planning.draft import Case, Submit, VerbDraft
 from autopilot.core.tracking.replicas import Ahead, beyond_served, desired_replicas, room_until_s
+from autopilot.core.verbs import scale
 
 NAME = "scale_ahead"
 FLOOR = Case(
     NAME,
-    "scale",
+    scale.KIND,
     "floor",
     words="keep at least {replicas} (needed now: {needed_now}), for up to {demand_foreseen} requests/s within "
     "{within}, {replica_serves} of them a replica",
 )
-GIVE_BACK = Case(NAME, "scale", "give_back", words="remove the floor: the forecast load needs none")
-LAPSED = Case(NAME, "scale", "lapsed", words="remove the floor: it ended {ended} ago and was not renewed")
+GIVE_BACK = Case(NAME, scale.KIND, "give_back", words="remove the floor: the forecast load needs none")
+LAPSED = Case(NAME, scale.KIND, "lapsed", words="remove the floor: it ended {ended} ago and was not renewed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Lack:
 def propose(ctx: Context, submit: Submit) -> None:
     """One proposal for each service whose floor should change or be renewed; a note where the forecast is unknown."""
     effects = (entry.instruction for entry in ctx.memory.in_flight.values())
-    under_way = {effect.subject.uid for effect in effects if isinstance(effect.operation, ScaleOperation)}
+    under_way = {effect.subject.uid for effect in effects if effect.operation.sets_floor}
     services = ctx.observation.snapshot.services
     asked = ctx.foreseen
     lacking_gpus = _lacking_gpus(ctx) if asked else {}
@@ -95,17 +95,15 @@ def _yields(ctx: Context, lacking_gpus: Mapping[int, float]) -> frozenset[int]:
     return frozenset(chosen)
 
 
-def _lapsed(ctx: Context, row: int) -> ScaleDraft:
+def _lapsed(ctx: Context, row: int) -> VerbDraft:
     """A floor whose time is over and whose record, or the replicas that it set, are still there."""
     services = ctx.observation.snapshot.services
     ended_s = ctx.now_s - float(services.floor_until_s[row])
     evidence = (Evidence("ended", round(ended_s, 3), "s"), Evidence("floor", int(services.floor[row]), "replicas"))
-    return ScaleDraft(
+    return VerbDraft(
         case=LAPSED,
-        service=row,
-        replicas=0,
-        until_s=ctx.now_s,
-        ahead=None,
+        verb=scale.Scale(replicas=0, until_s=ctx.now_s),
+        row=row,
         benefit_gpu_s=0.0,
         cost_gpu_s=0.0,
         evidence=evidence,
@@ -130,16 +128,15 @@ def _propose(ctx: Context, ahead: Ahead, lack: _Lack, submit: Submit) -> bool:
     return True
 
 
-def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, until_s: float) -> ScaleDraft:
+def _draft(ctx: Context, ahead: Ahead, record: ServiceRecord, desired: int, until_s: float) -> VerbDraft:
     services, row = ctx.observation.snapshot.services, ahead.row
     needed, stands = int(services.needed_replicas[row]), int(services.floor[row])
     gpus, more = _gpus_per_replica(ctx, row), max(desired - needed, 0)
     beyond, missing = beyond_served(ahead, needed * ahead.capacity_rps, ahead.within_s)
-    return ScaleDraft(
+    return VerbDraft(
         case=FLOOR if desired else GIVE_BACK,
-        service=row,
-        replicas=desired,
-        until_s=until_s,
+        verb=scale.Scale(replicas=desired, until_s=until_s),
+        row=row,
         ahead=ahead,
         benefit_gpu_s=gpus * min(missing / ahead.capacity_rps, more) * ahead.lead_s,
         cost_gpu_s=gpus * more * ctx.policy.scale_ahead.dwell_s * (1.0 - beyond),

@@ -16,19 +16,19 @@ from autopilot.core.actions.notify_idle import worth_gpu_s
 from autopilot.core.idle.ladder import Rung
 from autopilot.core.idle.services import kept_replicas, out_of_reach, shrunk_rows, unused, why_back
 from autopilot.core.model.idle_memory import ShrunkService
-from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.policy import Effect
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.work import holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, CeilingDraft, Submit
+from autopilot.core.planning.draft import Case, Submit, VerbDraft
 from autopilot.core.planning.idle_work import may_take
+from autopilot.core.verbs import ceiling
 
 NAME = "shrink_idle"
 SHRINK = Case(
     NAME,
-    "ceiling",
+    ceiling.KIND,
     "idle",
     words="scale it down to {replicas}, until it is used again: all of its {had:replica} did nothing for {idle_for} or "
     "longer, {owner} was notified, and other work waits for GPUs; this frees {gpus:GPU}; {why}",
@@ -36,14 +36,14 @@ SHRINK = Case(
 )
 RENEW = Case(
     NAME,
-    "ceiling",
+    ceiling.KIND,
     "renewed",
     words="keep it at {replicas}: it is still not used",
     exempt=frozenset({Code.NEEDS_APPROVAL}),
 )
 RETURN = Case(
     NAME,
-    "ceiling",
+    ceiling.KIND,
     "returned",
     words="give it its replicas back: {why}",
     contract="its owner is back",
@@ -76,7 +76,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 def _under_way(ctx: Context) -> set[str]:
     """Services whose ceiling is being changed, by uid."""
     effects = (entry.instruction for entry in ctx.memory.in_flight.values())
-    return {effect.subject.uid for effect in effects if isinstance(effect.operation, CeilingOperation)}
+    return {effect.subject.uid for effect in effects if effect.operation.bounds}
 
 
 def _others_wait(ctx: Context) -> bool:
@@ -111,18 +111,20 @@ def _candidates(ctx: Context) -> list[tuple[int, list[Rung]]]:
     return [(row, rungs) for _, row, rungs in sorted(found, key=lambda each: each[:2])]
 
 
-def _shrinking(ctx: Context, row: int, rungs: Sequence[Rung]) -> CeilingDraft:
+def _shrinking(ctx: Context, row: int, rungs: Sequence[Rung]) -> VerbDraft:
     kept, why = kept_replicas(ctx.observation.snapshot.services, row, ctx.policy)
     gone = rungs[kept:]
     gpus = sum(rung.record.gpus for rung in gone)
-    return CeilingDraft(
+    return VerbDraft(
         case=SHRINK,
-        service=row,
-        replicas=kept,
-        until_s=ctx.now_s + LEASE_S,
-        had=len(rungs),
-        gpus=gpus,
-        owner=gone[0].record.owner,
+        verb=ceiling.Ceiling(
+            replicas=kept,
+            until_s=ctx.now_s + LEASE_S,
+            had=len(rungs),
+            gpus=gpus,
+            owner=gone[0].record.owner,
+        ),
+        row=row,
         benefit_gpu_s=sum(worth_gpu_s(ctx, rung) for rung in gone),
         cost_gpu_s=float(sum(ctx.losses.price_gpu_s[rung.row] for rung in gone)),
         evidence=(
@@ -135,32 +137,36 @@ def _shrinking(ctx: Context, row: int, rungs: Sequence[Rung]) -> CeilingDraft:
     )
 
 
-def _renewal(ctx: Context, row: int, record: ShrunkService) -> CeilingDraft:
+def _renewal(ctx: Context, row: int, record: ShrunkService) -> VerbDraft:
     services = ctx.observation.snapshot.services
-    return CeilingDraft(
+    return VerbDraft(
         case=RENEW,
-        service=row,
-        replicas=int(services.ceiling[row]),
-        until_s=ctx.now_s + LEASE_S,
-        had=record.had,
-        gpus=record.gpus,
-        owner=record.owner,
+        verb=ceiling.Ceiling(
+            replicas=int(services.ceiling[row]),
+            until_s=ctx.now_s + LEASE_S,
+            had=record.had,
+            gpus=record.gpus,
+            owner=record.owner,
+        ),
+        row=row,
         benefit_gpu_s=record.gpus * LEASE_S,
         cost_gpu_s=0.0,
         evidence=(Evidence("ceiling", int(services.ceiling[row]), "replicas"),),
     )
 
 
-def _ending(ctx: Context, row: int, record: ShrunkService | None, why: str) -> CeilingDraft:
+def _ending(ctx: Context, row: int, record: ShrunkService | None, why: str) -> VerbDraft:
     services = ctx.observation.snapshot.services
-    return CeilingDraft(
+    return VerbDraft(
         case=RETURN,
-        service=row,
-        replicas=-1,
-        until_s=ctx.now_s,
-        had=0 if record is None else record.had,
-        gpus=0.0 if record is None else record.gpus,
-        owner="" if record is None else record.owner,
+        verb=ceiling.Ceiling(
+            replicas=-1,
+            until_s=ctx.now_s,
+            had=0 if record is None else record.had,
+            gpus=0.0 if record is None else record.gpus,
+            owner="" if record is None else record.owner,
+        ),
+        row=row,
         benefit_gpu_s=0.0,
         cost_gpu_s=0.0,
         evidence=(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Code
+from autopilot.core.model.stops import StopReason
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Submit
@@ -24,11 +24,12 @@ from autopilot.core.preemption.scenario import (
     scheduling_signatures,
     worth_gpu_s,
 )
+from autopilot.core.verbs import pipeline
 
 NAME = "suspend_idle"
 SUSPEND = Case(
     NAME,
-    "pipeline",
+    pipeline.KIND,
     words="start on {where}{after}, when work that has done nothing for {idle_for} or longer is suspended with a "
     "checkpoint: {victims}; {owners} had a notice or a mark for {since} or longer, and can resume it at any time",
     takes=StopReason.IDLE,

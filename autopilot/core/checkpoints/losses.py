@@ -17,10 +17,10 @@ import numpy as np
 from autopilot.core.checkpoints.earlier_stops import without_gone
 from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.model.memory import ControllerMemory, Stop
-from autopilot.core.model.operations import EvictOperation, Save, StopReason
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Cause, Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
+from autopilot.core.model.stops import Save, StopReason
 from autopilot.core.model.work import entry_milli, known_or
 
 REQUESTS = 16
@@ -127,15 +127,14 @@ def remember_stops(
 
 def _asked(effect: Instruction) -> bool:
     """True if the stop waits for a checkpoint. Stops of broken gangs do not count: they do not predict the next one."""
-    match effect.operation:
-        case EvictOperation(reason=reason, save=save):
-            return save != Save.SKIP and reason != StopReason.RECOVER
-    return False
+    operation = effect.operation
+    return bool(operation.stops and operation.save != Save.SKIP and operation.takes != StopReason.RECOVER)
 
 
 def _for_others(effect: Instruction) -> bool:
     """True for an eviction that makes room for other work."""
-    return isinstance(effect.operation, EvictOperation) and effect.operation.reason.for_others
+    reason = effect.operation.takes
+    return effect.operation.stops and reason is not None and reason.for_others
 
 
 def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[ControllerMemory, tuple[Loss, ...]]:

@@ -15,10 +15,10 @@ from math import inf, isnan
 import numpy as np
 
 from autopilot.core.model.memory import InFlight
-from autopilot.core.model.operations import EvictOperation, Save
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State, WorkloadTable
+from autopilot.core.model.stops import Save
 
 
 def cannot_save(work: WorkloadTable, grace_s: float) -> Bools:
@@ -51,7 +51,7 @@ def in_turn(
 
     def saved_per_byte(effect: Instruction) -> float:
         takes_s = write_s.get(effect.subject.name, inf)
-        if not isinstance(effect.operation, EvictOperation) or isnan(takes_s):
+        if not effect.operation.stops or isnan(takes_s):
             return 0.0
         return float(lost_gpu_s[rows[effect.subject.name]]) / max(takes_s, 1e-9)
 
@@ -70,9 +70,7 @@ def writers_s(
     Work that leaves without an instruction is assumed to start writing now.
     """
     begun_s = {
-        entry.instruction.subject.name: entry.since_s
-        for entry in under_way
-        if isinstance(entry.instruction.operation, EvictOperation)
+        entry.instruction.subject.name: entry.since_s for entry in under_way if entry.instruction.operation.stops
     }
     leaving = snapshot.workloads.state == State.CHECKPOINTING
     names = dict.fromkeys([*begun_s, *snapshot.workloads.id[leaving].tolist()])
@@ -88,9 +86,9 @@ def writers_s(
 def _with_turn(effect: Instruction, write_s: Mapping[str, float], free_s: list[float]) -> Instruction:
     """The effect with a turn booked in `free_s`; `Save.SKIP` if there is no turn and its progress may be lost."""
     takes_s, operation = write_s.get(effect.subject.name, 0.0), effect.operation
-    if not isinstance(operation, EvictOperation) or isnan(takes_s):
+    if not operation.stops or isnan(takes_s):
         return effect
     if free_s[0] + takes_s <= operation.grace_s:
         heapreplace(free_s, free_s[0] + takes_s)
         return effect
-    return replace(effect, operation=replace(operation, save=Save.SKIP)) if operation.save == Save.TRY else effect
+    return replace(effect, operation=operation.unsaved()) if operation.save == Save.TRY else effect

@@ -17,65 +17,21 @@ from autopilot.core.decision.bound import as_shown, state_digest
 from autopilot.core.decision.promising import promise_of
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
-from autopilot.core.model.changes import (
-    AdmitChange,
-    CeilingChange,
-    Change,
-    CordonChange,
-    DrainChange,
-    EvictChange,
-    GrowChange,
-    MarkChange,
-    MoveChange,
-    NotifyChange,
-    OfferChange,
-    PipelineChange,
-    ProvisionChange,
-    RecutChange,
-    ReserveChange,
-    ScaleChange,
-)
 from autopilot.core.model.codes import ASKING, BUDGETS, CLUSTER_BUDGETS, ON_PAPER, PASSING, UNCOVERED
-from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption
-from autopilot.core.model.objects import Subject, SubjectKind, Taken
+from autopilot.core.model.objects import Taken
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.promises import Promise
-from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Slot, Verdict, Victim
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES
+from autopilot.core.model.records import Code, Observation, Plan, Proposal, Reservation, Verdict, Victim
 from autopilot.core.model.work import evicted_uids, named
 from autopilot.core.placement.shapes import Miss
-from autopilot.core.placement.vacate import vacate
-from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.cuttable import node_rows
 from autopilot.core.planning.disruption import disruptions, dwell_s, proposal_key
-from autopilot.core.planning.draft import (
-    AdmitDraft,
-    Case,
-    CeilingDraft,
-    CordonDraft,
-    Draft,
-    DrainDraft,
-    EvictDraft,
-    Eviction,
-    GrowDraft,
-    MarkDraft,
-    MoveDraft,
-    NotifyDraft,
-    OfferDraft,
-    PipelineDraft,
-    ProvisionDraft,
-    RecutDraft,
-    ReserveDraft,
-    ScaleDraft,
-    Submit,
-    WaitingDraft,
-    WorkloadDraft,
-)
-from autopilot.core.planning.side_effects import passed, side_effects
+from autopilot.core.planning.draft import Case, Draft, Submit, moves_of
+from autopilot.core.planning.named import object_of
 from autopilot.core.reservations.advance import hold_advance
 from autopilot.core.reservations.replicas_hold import hold_replicas
 
@@ -102,7 +58,8 @@ class Planner:
         ctx = self.ctx
         if not self.claimed.isdisjoint(draft.victims):
             return False
-        at = ctx.position_of(draft.row) if isinstance(draft, WaitingDraft) else None
+        waiting = draft.waiting_row
+        at = ctx.position_of(waiting) if waiting is not None else None
         if len(self.proposals) >= ctx.policy.limits.proposals_per_tick:
             self.bound_hit = True
             if at is not None:
@@ -132,36 +89,10 @@ class Planner:
             self.claimed.update(draft.victims)
             if not accepted:
                 ctx.plan.recommend({give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.taken})
-            if draft.placed is None and not isinstance(
-                draft, MoveDraft | DrainDraft
-            ):  # they hold their GPUs still, but their quota is free
-                for row in draft.victims:
-                    ctx.quota.book(row, ctx.whatif.layout_of(row), -1)
-                    ctx.quota.leaving.add(row)
         if stands:
-            if isinstance(draft, AdmitDraft | PipelineDraft) and not codes.isdisjoint(ASKING):
-                ctx.plan.ask(draft.row)
-            match draft:
-                case AdmitDraft():
-                    _start(draft, ctx, proposal)
-                case PipelineDraft():
-                    self.waits[proposal.id] = _make_room(draft, ctx, (draft.fit.layout,))
-                    _start(draft, ctx, proposal)
-                case RecutDraft() if accepted:  # what is only recommended leaves the GPU to others
-                    ctx.whatif.set_aside(np.array([draft.gpu], np.int32))
-                    ctx.plan.recut(draft.pool)
-                    if draft.scope == "node":  # its engine stops the others too
-                        ctx.whatif.set_aside(node_rows(ctx, draft.gpu))
-                case DrainDraft():
-                    self.waits[proposal.id] = _make_room(draft, ctx)
-                    if accepted:
-                        ctx.whatif.set_aside(np.array(draft.rows, np.int32))
-                        ctx.plan.drain(draft.uuids)
-                case MoveDraft():
-                    self.waits[proposal.id] = _make_room(draft, ctx)
-                case GrowDraft():
-                    ctx.whatif.move(draft.row, ctx.whatif.layout_of(draft.row).joined(draft.fit.layout))
-                    ctx.quota.book(draft.row, draft.fit.layout)
+            if waiting is not None and draft.placed is not None and not codes.isdisjoint(ASKING):
+                ctx.plan.ask(waiting)
+            self.waits[proposal.id] = draft.stand(ctx, proposal, accepted=accepted)
         elif at is not None:
             _refuse(draft, ctx, at, refused, wanted=codes <= PASSING and not _passes(proposal, codes))
         return stands
@@ -181,51 +112,7 @@ def _refuse(draft: Draft, ctx: Context, at: int, refused: list[Verdict], *, want
     ctx.plan.refuse(at, Miss(Code.GATED, float(len(refused)), 0.0))
     if draft.placed is not None and wanted:
         ctx.plan.want([draft.placed.layout])
-        ctx.plan.want(_moves(draft.taken).values())
-
-
-def _start(draft: AdmitDraft | PipelineDraft, ctx: Context, proposal: Proposal) -> None:
-    """The gang of a draft takes its place on the what-if and in the quota ledger, and reserved quota of others."""
-    ctx.plan.take_quota(each.uid for each in proposal.change.side_effects if each.what == Taken.QUOTA)
-    run_s = float(ctx.run_low_s[ctx.position_of(draft.row)])
-    ctx.plan.drop_hold(draft.row)  # it needs its reservation no more
-    ctx.whatif.place(draft.row, draft.fit.layout)
-    ctx.occupy(draft.row, draft.fit.layout, ctx.now_s + run_s)
-
-
-def _make_room(
-    draft: PipelineDraft | MoveDraft | DrainDraft, ctx: Context, starts: tuple[Layout, ...] = ()
-) -> tuple[Victim, ...]:
-    """Victims leave the what-if and the quota ledger, or take their new place. Returns others that leave for it.
-
-    `starts`: the place of the gang that starts there.
-    """
-    whatif, quota = ctx.whatif, ctx.quota
-    for give in draft.taken:
-        quota.book(give.row, whatif.layout_of(give.row), -1)
-        quota.leaving.add(give.row)
-        if give.keeps is not None:
-            quota.book(give.row, give.keeps)
-    moves = _moves(draft.taken)
-    for row, target in moves.items():
-        ctx.foresee(target, float(ctx.end_s[row]), row)
-    gone = vacate(whatif, [*draft.victims, *ctx.plan.leaving], [*starts, *moves.values()], moves)
-    others = sorted(gone.difference(draft.victims))
-    waits = tuple(_victim(_leaver(row, ctx.plan.leaving[row]), True, ctx) for row in others)
-    for give in draft.taken:
-        if give.how != "move":
-            ctx.plan.leave(give.row, give.keeps)
-    return waits
-
-
-def _moves(evictions: tuple[Eviction, ...]) -> dict[int, Layout]:
-    """Where victims that move go, by row."""
-    return {give.row: give.keeps for give in evictions if give.how == "move" and give.keeps is not None}
-
-
-def _leaver(row: int, keeps: Layout | None) -> Eviction:
-    """A gang that is already leaving for another one."""
-    return Eviction(row) if keeps is None else Eviction(row, "shrink", keeps)
+        ctx.plan.want(moves_of(draft.taken).values())
 
 
 def plan(
@@ -272,9 +159,7 @@ def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
     """Reservations that memory keeps: room held now, unless a guard refused it, and promises without room now."""
     refused = {
-        proposal.subject.uid
-        for proposal in planner.proposals
-        if isinstance(proposal.change, ReserveChange) and not proposal.accepted
+        proposal.subject.uid for proposal in planner.proposals if proposal.change.only_holds and not proposal.accepted
     }
     started = set(ctx.pending[ctx.plan.taken].tolist())
     held = tuple(
@@ -303,32 +188,8 @@ def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
 def _proposal(draft: Draft, ctx: Context) -> Proposal:
     """The draft in names, with an id that is bound to the state that it was made for."""
     snapshot = ctx.observation.snapshot
-    change = _change(draft, ctx)
-    match draft:
-        case RecutDraft():
-            uuid = str(snapshot.gpus.uuid[draft.gpu])
-            subject, queue, tenant = Subject(SubjectKind.GPU, uuid, uuid, 0), -1, -1
-        case DrainDraft():
-            gpu, node = str(snapshot.gpus.uuid[draft.gpu]), str(snapshot.nodes.id[draft.node])
-            by_node = draft.scope == "node"
-            subject = Subject(SubjectKind.NODE, node, node, 0) if by_node else Subject(SubjectKind.GPU, gpu, gpu, 0)
-            queue, tenant = -1, -1
-        case CordonDraft() | OfferDraft():
-            name = str(snapshot.nodes.id[draft.node])
-            subject, queue, tenant = Subject(SubjectKind.NODE, name, name, 0), -1, -1
-        case ScaleDraft() | CeilingDraft():
-            services, row = snapshot.services, draft.service
-            name, uid, revision = str(services.id[row]), str(services.uid[row]), int(services.generation[row])
-            subject = Subject(SubjectKind.SERVICE, name, uid, revision)
-            tenants = snapshot.workloads.tenant[snapshot.workloads.service == row]
-            queue, tenant = int(services.queue[row]), int(tenants[0]) if len(tenants) else -1
-        case WorkloadDraft():
-            work, row = snapshot.workloads, draft.row
-            name, uid, revision = str(work.id[row]), str(work.uid[row]), int(work.incarnation[row])
-            subject = Subject(SubjectKind.WORKLOAD, name, uid, revision)
-            queue, tenant = int(work.queue[row]), int(work.tenant[row])
-        case _:
-            raise InvariantError(f"the planner cannot name the object of a {type(draft).__name__}")
+    change = draft.change(ctx)
+    subject, queue, tenant = object_of(draft.about, draft.row, snapshot)
     state = state_digest(draft, subject, change, snapshot)
     return Proposal(
         id=f"{draft.kind}-{subject.name}-{state[:8]}",
@@ -343,50 +204,6 @@ def _proposal(draft: Draft, ctx: Context) -> Proposal:
         state_digest=state,
         reason=draft.case.reason,
     )
-
-
-def _change(draft: Draft, ctx: Context) -> Change:
-    """What the draft would change, in names."""
-    victims = tuple(_victim(give, draft.contract, ctx) for give in draft.taken)
-    match draft:
-        case AdmitDraft(row=row, fit=fit):
-            effects = side_effects(ctx, row, fit.layout) + passed(ctx, draft, row)
-            return AdmitChange(slots=slots_of(ctx, fit.layout), score_terms=fit.terms, side_effects=effects)
-        case PipelineDraft(row=row, fit=fit):
-            effects = side_effects(ctx, row, fit.layout, draft.taken) + passed(ctx, draft, row)
-            slots = slots_of(ctx, fit.layout)
-            return PipelineChange(slots=slots, victims=victims, score_terms=fit.terms, side_effects=effects)
-        case GrowDraft(row=row, fit=fit):  # it keeps what it has
-            whole = ctx.whatif.layout_of(row).joined(fit.layout)
-            return GrowChange(slots=slots_of(ctx, whole), score_terms=fit.terms)
-        case ReserveDraft(start_s=start_s):
-            return ReserveChange(start_s=start_s)
-        case EvictDraft(gone_s=gone_s):
-            return EvictChange(victims=victims, gone_s=gone_s)
-        case MoveDraft():
-            return MoveChange(victims=victims)
-        case ScaleDraft(replicas=replicas, until_s=until_s):
-            return ScaleChange(replicas=replicas, until_s=until_s)
-        case CeilingDraft(replicas=replicas, until_s=until_s, had=had, gpus=gpus, owner=owner):
-            return CeilingChange(replicas=replicas, until_s=until_s, had=had, gpus=gpus, owner=owner)
-        case RecutDraft(pool=pool, before=before, after=after, scope=scope, gpu=gpu):
-            snapshot = ctx.observation.snapshot
-            node, index = str(snapshot.nodes.id[snapshot.gpus.node[gpu]]), int(snapshot.gpus.index[gpu])
-            return RecutChange(pool=pool, before=before, after=after, scope=scope, node=node, index=index)
-        case DrainDraft(pool=pool, scope=scope, rows=rows, cuts=cuts, until_s=until_s):
-            uuids = tuple(ctx.observation.snapshot.gpus.uuid[list(rows)].tolist())
-            return DrainChange(pool=pool, scope=scope, gpus=uuids, cuts=cuts, victims=victims, until_s=until_s)
-        case CordonDraft(on=on):
-            return CordonChange(on=on)
-        case OfferDraft(on=on):
-            return OfferChange(on=on)
-        case ProvisionDraft(pool=pool, nodes=nodes):
-            return ProvisionChange(pool=pool, nodes=nodes)
-        case NotifyDraft(gpus=gpus, idle_s=idle_s, grace_s=grace_s):
-            return NotifyChange(gpus=gpus, idle_s=idle_s, grace_s=grace_s)
-        case MarkDraft():
-            return MarkChange()
-    raise InvariantError(f"the planner has no proposal for a {type(draft).__name__}")
 
 
 def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: bool) -> Proposal:
@@ -405,37 +222,4 @@ def _with_verdicts(proposal: Proposal, verdicts: tuple[Verdict, ...], accepted: 
         verdicts,
         accepted,
         proposal.reason,
-    )
-
-
-def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
-    """A layout in names."""
-    snapshot = ctx.observation.snapshot
-    nodes = snapshot.nodes.id[snapshot.gpus.node[layout.gpu]].tolist()
-    uuids = snapshot.gpus.uuid[layout.gpu].tolist()
-    instances = [ctx.whatif.instance_id(row) for row in layout.instance.tolist()]
-    return tuple(map(Slot, nodes, uuids, instances, layout.milli.tolist()))
-
-
-def _victim(give: Eviction, contract: bool, ctx: Context) -> Victim:
-    work = ctx.observation.snapshot.workloads
-    keeps = slots_of(ctx, give.keeps) if give.keeps is not None else ()
-    part = give.gpus / max(len(ctx.whatif.layout_of(give.row)), 1) if give.how == "shrink" else 1.0
-    losses = ctx.losses
-    expected, worst, overhead = (
-        float(column[give.row]) * part for column in (losses.expected_gpu_s, losses.worst_gpu_s, losses.overhead_gpu_s)
-    )
-    return Victim(
-        str(work.id[give.row]),
-        int(work.incarnation[give.row]),
-        give.gpus,
-        expected,
-        contract,
-        give.how,
-        keeps,
-        worst,
-        overhead,
-        str(work.uid[give.row]),
-        str(ctx.observation.snapshot.queues.id[work.queue[give.row]]) if work.queue[give.row] >= 0 else "",
-        SLO_CLASS_NAMES[int(work.slo_class[give.row])],
     )

@@ -7,6 +7,8 @@ then. What cannot be predicted is unknown, and the case does not count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
@@ -14,8 +16,9 @@ import numpy as np
 from autopilot.core.model.promises import Beneficiary, Promise, Unknown
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.work import holding_mask
+from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, MoveDraft, PipelineDraft, RecutDraft
+from autopilot.core.planning.draft import Draft, Gain
 from autopilot.core.reservations.gang import plan_start
 
 
@@ -23,15 +26,10 @@ def promise_of(draft: Draft, proposal: Proposal, ctx: Context) -> Promise | None
     """The promise of an accepted proposal; None where it is not weighed: by contract, for its own sake, or free."""
     if draft.contract or draft.case.takes.for_itself:
         return None
-    match draft:
-        case PipelineDraft() if draft.victims:
-            gains, unknown = _of_start(draft, ctx)
-        case RecutDraft():
-            gains, unknown = _of_instances(draft, ctx)
-        case MoveDraft():
-            gains, unknown = [], Unknown.NOBODY
-        case _:
-            return None
+    found = draft.gains(_Outlook(ctx))
+    if found is None:
+        return None
+    gains, unknown = found
     horizon_s, use = ctx.policy.horizon_s, 0.0
     for each, gpus, run_s in gains:
         used_s = min(run_s, each.without_s - ctx.now_s, horizon_s)
@@ -46,28 +44,55 @@ def promise_of(draft: Draft, proposal: Proposal, ctx: Context) -> Promise | None
         ctx.now_s + horizon_s,
         use - lost if not unknown else 0.0,
         () if unknown else tuple(each for each, _, _ in gains),
-        done=isinstance(draft, RecutDraft),
+        done=not draft.victims,  # nobody has to leave for it
         unknown=unknown,
     )
 
 
-Gain = tuple[Beneficiary, float, float]
-"""A beneficiary, the GPUs that it gets, and how long it runs."""
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What work would gain, against the plan without the draft."""
 
+    ctx: Context
 
-def _of_start(draft: PipelineDraft, ctx: Context) -> tuple[list[Gain], str]:
-    """The gang that starts, or why its gain is unknown."""
-    work, at = ctx.observation.snapshot.workloads, ctx.position_of(draft.row)
-    # the room that is made for a replica goes back after `dwell_s` at the earliest; a replica has no run time
-    run_s = ctx.policy.room.dwell_s if work.service[draft.row] >= 0 else float(ctx.run_low_s[at])
-    if not isfinite(run_s):
-        return [], Unknown.NO_RUN_TIME
-    without_s = _start_without_s(ctx, at, draft.row)
-    if without_s is None:
-        return [], Unknown.NO_START
-    name, uid = str(work.id[draft.row]), str(work.uid[draft.row])
-    gpus = ctx.gpus_of(draft.fit.layout)
-    return [(Beneficiary(name, uid, without_s, counted_s=ctx.now_s, gpus=gpus), gpus, run_s)], ""
+    def of_start(self, row: int, layout: Layout) -> tuple[list[Gain], str]:
+        """The gang that starts, or why its gain is unknown."""
+        ctx = self.ctx
+        work, at = ctx.observation.snapshot.workloads, ctx.position_of(row)
+        # the room that is made for a replica goes back after `dwell_s` at the earliest; a replica has no run time
+        run_s = ctx.policy.room.dwell_s if work.service[row] >= 0 else float(ctx.run_low_s[at])
+        if not isfinite(run_s):
+            return [], Unknown.NO_RUN_TIME
+        without_s = _start_without_s(ctx, at, row)
+        if without_s is None:
+            return [], Unknown.NO_START
+        name, uid = str(work.id[row]), str(work.uid[row])
+        gpus = ctx.gpus_of(layout)
+        return [(Beneficiary(name, uid, without_s, counted_s=ctx.now_s, gpus=gpus), gpus, run_s)], ""
+
+    def of_instances(self, serves: Sequence[tuple[int, float]]) -> tuple[list[Gain], str]:
+        """The requests that a change serves. Without it each would wait for instances or GPUs in use to come free."""
+        if not serves:
+            return [], Unknown.NOBODY
+        ctx = self.ctx
+        work = ctx.observation.snapshot.workloads
+        gains: list[Gain] = []
+        asked: dict[int, int] = {}
+        for row, share in serves:
+            profile, run_s = int(work.mig_profile[row]), float(ctx.run_low_s[ctx.position_of(row)])
+            asked[profile] = asked.get(profile, 0) + int(work.gpus[row])
+            if profile < 0:  # a gang of whole GPUs: some of them leave MIG mode for it
+                without_s = _start_without_s(ctx, ctx.position_of(row), row)
+            else:
+                without_s = _instance_free_s(ctx, profile, asked[profile])
+            if without_s is None:
+                return [], Unknown.NO_START
+            if not isfinite(run_s):
+                return [], Unknown.NO_RUN_TIME
+            gpus = share * int(work.gpus[row])
+            one = Beneficiary(str(work.id[row]), str(work.uid[row]), without_s, share, counted_s=ctx.now_s, gpus=gpus)
+            gains.append((one, gpus, run_s))
+        return gains, ""
 
 
 def _start_without_s(ctx: Context, at: int, row: int) -> float | None:
@@ -84,30 +109,6 @@ def _start_without_s(ctx: Context, at: int, row: int) -> float | None:
         running = holding_mask(ctx.observation.snapshot.workloads)
         return inf if np.isfinite(ctx.end_s[running]).all() else None
     return plan.start_s if plan.start_s > ctx.now_s else None
-
-
-def _of_instances(draft: RecutDraft, ctx: Context) -> tuple[list[Gain], str]:
-    """The requests that a change serves. Without it each would wait for instances or GPUs in use to come free."""
-    if not draft.serves:
-        return [], Unknown.NOBODY
-    work = ctx.observation.snapshot.workloads
-    gains: list[Gain] = []
-    asked: dict[int, int] = {}
-    for row, share in draft.serves:
-        profile, run_s = int(work.mig_profile[row]), float(ctx.run_low_s[ctx.position_of(row)])
-        asked[profile] = asked.get(profile, 0) + int(work.gpus[row])
-        if profile < 0:  # a gang of whole GPUs: some of them leave MIG mode for it
-            without_s = _start_without_s(ctx, ctx.position_of(row), row)
-        else:
-            without_s = _instance_free_s(ctx, profile, asked[profile])
-        if without_s is None:
-            return [], Unknown.NO_START
-        if not isfinite(run_s):
-            return [], Unknown.NO_RUN_TIME
-        gpus = share * int(work.gpus[row])
-        one = Beneficiary(str(work.id[row]), str(work.uid[row]), without_s, share, counted_s=ctx.now_s, gpus=gpus)
-        gains.append((one, gpus, run_s))
-    return gains, ""
 
 
 def _instance_free_s(ctx: Context, profile: int, count: int) -> float | None:

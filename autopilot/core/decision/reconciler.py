@@ -14,7 +14,7 @@ import numpy as np
 from autopilot.core.actions import ACTIONS
 from autopilot.core.checkpoints.losses import remember_stops, settle_stops
 from autopilot.core.checkpoints.writers import in_turn
-from autopilot.core.decision.instructing import effects_of, landing_of, shape_of_start, waits_for_victims
+from autopilot.core.decision.instructing import effects_of, landing_of
 from autopilot.core.decision.intake_facts import IntakeFacts
 from autopilot.core.decision.planner import Planner, plan_on
 from autopilot.core.decision.underway import follow
@@ -25,22 +25,13 @@ from autopilot.core.idle.evidence import remember_idle, with_ceilings, with_mark
 from autopilot.core.intake.clock import Reading
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight
-from autopilot.core.model.changes import (
-    AdmitChange,
-    DrainChange,
-    PipelineChange,
-    RecutChange,
-    ReserveChange,
-)
+from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import (
     CONTRACT_WINDOW_S,
     ControllerMemory,
     InFlight,
     Noted,
     Step,
-)
-from autopilot.core.model.operations import (
-    EvictOperation,
 )
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import (
@@ -57,6 +48,7 @@ from autopilot.core.model.records import (
     Save,
     no_refusals,
 )
+from autopilot.core.model.verb import START
 from autopilot.core.model.work import named, progress_s, running_since
 from autopilot.core.ordering.predicted_ends import review_start
 from autopilot.core.planning.action import Action
@@ -72,7 +64,7 @@ from autopilot.core.tracking.gpu_errors import follow_errors
 from autopilot.core.tracking.idle_nodes import remember_idle_nodes
 from autopilot.core.tracking.lifecycle import absorb, halted
 from autopilot.core.tracking.promises import cap_notes, follow_promises, judge_promises, remember_promises
-from autopilot.core.tracking.recuts import begun, beside, drained, follow_recuts, let_go, recut_timers_s
+from autopilot.core.tracking.recuts import beside, follow_recuts, let_go, recut_timers_s
 from autopilot.core.tracking.replicas import floor_timers_s, remember_services
 from autopilot.core.tracking.storms import count_acts, judge_storms, storm_notes, storm_timers_s
 from autopilot.core.usage.facts import SnapshotFacts
@@ -118,11 +110,7 @@ def reconcile(
     held_by = halted(memory, observation)
     moving = follow(memory, facts, actions, guards, halted=bool(held_by))
     chosen, planner = plan_on(moving.ctx, actions, guards)
-    starts = {
-        each.subject.uid
-        for each in chosen.proposals
-        if each.accepted and isinstance(each.change, AdmitChange | PipelineChange)
-    }
+    starts = {each.subject.uid for each in chosen.proposals if each.accepted and each.change.wish == START}
     protected = planner.ctx.quota.protected
     planner.ctx.plan.remember(let_start(observation.snapshot.workloads, protected, starts, observation.now_s))
     memory, instructions = _commit(moving.memory, observation, policy, chosen, planner)
@@ -169,7 +157,7 @@ def _notes(
     ]
     work, lost = observation.snapshot.workloads, planner.ctx.losses.worst_gpu_s
     for effect in instructions:
-        if isinstance(effect.operation, EvictOperation) and effect.operation.save == Save.SKIP:
+        if effect.operation.save == Save.SKIP:
             lost_gpu_s = float(lost[work.id == effect.subject.name].sum())
             notes.append(Note(NoteCode.NO_TURN_TO_SAVE, About.WORKLOAD, effect.subject.name, lost_gpu_s, "GPU-s"))
     return (*notes, *planner.ctx.plan.notes)
@@ -222,14 +210,15 @@ def _commit(
             moves_tried[key] = memory.proposed_since_s.get(key, now_s)
         if not proposal.accepted:
             continue
-        if isinstance(proposal.change, DrainChange):
-            recuts = drained(recuts, proposal.change, now_s)
-        if waits_for_victims(proposal):
+        late_s = now_s + proposal.change.deadline_s(policy)
+        recuts = dict(proposal.change.recorded(recuts, proposal.subject.uid, now_s, late_s))
+        if proposal.change.waits_for_victims:
             pipelined_starts.append(landing_of(proposal, planner, observation, policy))
-        shape = shape_of_start(proposal, observation, planner)
         for effect in effects_of(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
             entries = planner.disruptions.get(proposal.id, ())
             contract = bool(entries) and all(entry.contract for entry in entries)
+            starts = effect.operation.needs_room
+            shape = shape_digest(observation.snapshot, planner.rows[effect.subject.uid]) if starts else ""
             in_flight[effect.id] = InFlight(
                 effect,
                 "issued",
@@ -244,9 +233,7 @@ def _commit(
                 kind=proposal.kind,
                 reason=proposal.reason,
             )
-            (admissions if effect.operation.needs_room else evictions).append(effect)
-            if isinstance(proposal.change, RecutChange):
-                recuts = begun(recuts, effect.subject.uid, proposal.change, now_s, effect.deadline_s)
+            (admissions if starts else evictions).append(effect)
         enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
     recuts = beside(let_go(recuts, planner.ctx.plan.gone, now_s), observation.snapshot, now_s)
     for record in planner.ctx.standing.values():
@@ -343,9 +330,7 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
         return float("inf")
     period_s = policy.review.batch_s
     next_s = review_start(ctx.now_s, policy) + period_s
-    gated = any(
-        not isinstance(proposal.change, ReserveChange) and not proposal.accepted for proposal in chosen.proposals
-    )
+    gated = any(not proposal.change.only_holds and not proposal.accepted for proposal in chosen.proposals)
     if gated or _past_moves(ctx) or policy.order.aging_exponent > 0 or (ctx.plan.held and _forecasts_move(ctx)):
         return next_s
     submit_s = ctx.observation.snapshot.workloads.submit_s[ctx.pending]

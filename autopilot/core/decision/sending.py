@@ -14,42 +14,37 @@ import numpy as np
 
 from autopilot.core.guards.base import Check
 from autopilot.core.idle.ladder import rungs
-from autopilot.core.model.changes import AdmitChange, Change, EvictChange, GrowChange, NotifyChange, ScaleChange
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory import InFlight, Part, PipelinedStart
-from autopilot.core.model.objects import SideEffect, Subject, SubjectKind
-from autopilot.core.model.operations import (
-    PLANNED_ANEW,
-    EvictOperation,
-    NotifyOperation,
-    ResizeOperation,
-    ScaleOperation,
-    StopReason,
+from autopilot.core.model.objects import SideEffect, SubjectKind
+from autopilot.core.model.records import (
+    About,
+    Change,
+    Code,
+    Evidence,
+    Instruction,
+    Note,
+    NoteCode,
+    Proposal,
+    Slot,
+    Victim,
 )
-from autopilot.core.model.records import About, Code, Evidence, Instruction, Note, NoteCode, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State
+from autopilot.core.model.stops import StopReason
 from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.action import Cases
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import takes_gpus
-from autopilot.core.planning.draft import (
-    AdmitDraft,
-    Case,
-    Draft,
-    DrainDraft,
-    EvictDraft,
-    Eviction,
-    GrowDraft,
-    MoveDraft,
-    NotifyDraft,
-    PipelineDraft,
-    ScaleDraft,
-    WorkloadDraft,
-)
+from autopilot.core.planning.draft import Case, Draft, Eviction, VerbDraft
+from autopilot.core.planning.named import object_of
 from autopilot.core.planning.side_effects import side_effects
 from autopilot.core.tracking.pipelined import Lookup, shows
+from autopilot.core.verbs import drain, move, pipeline
+from autopilot.core.verbs.admit import AdmitChange, AdmitDraft
+from autopilot.core.verbs.evict import EvictChange, EvictDraft
+from autopilot.core.verbs.grow import GrowChange, GrowDraft
 
 ENDS = frozenset(
     {
@@ -114,12 +109,10 @@ class Sender:
             effect = entry.instruction
             if takes_gpus(effect):
                 takings.setdefault(effect.proposal_id, []).append(entry)
-            elif isinstance(effect.operation, ScaleOperation):
-                answers[effect.id] = self._scaling(entry, effect.operation)
-            elif isinstance(effect.operation, PLANNED_ANEW):
+            elif effect.operation.planned_anew:
                 answers[effect.id] = Code.CHANGED  # it is planned anew
-            elif isinstance(effect.operation, NotifyOperation):
-                answers[effect.id] = self._notice(entry, effect.operation)
+            elif (change := effect.operation.as_change) is not None:
+                answers[effect.id] = self._whole(entry, change)
             else:
                 answers[effect.id] = self._start(
                     _origin_of(entry),
@@ -127,7 +120,7 @@ class Sender:
                     effect.subject.revision,
                     entry.shape,
                     effect.operation.slots,
-                    GrowDraft if isinstance(effect.operation, ResizeOperation) else AdmitDraft,
+                    GrowDraft if effect.operation.continues else AdmitDraft,
                 )
         for entries_of in takings.values():
             answers |= self._takings(entries_of)
@@ -227,7 +220,7 @@ class Sender:
         pipelined = next((each for each in ctx.memory.pipelined_starts if each.proposal_id == proposal_id), None)
         code: Code | None = None
         if (
-            first.kind in {PipelineDraft.kind, MoveDraft.kind, DrainDraft.kind}
+            first.kind in {pipeline.KIND, move.KIND, drain.KIND}
             and pipelined is None
             and not all(map(self._leaves, due))
         ):
@@ -293,7 +286,7 @@ class Sender:
             return None
         held = len(self.bare.whatif.layout_of(row))
         lost_gpu_s = float(self.ctx.lost_gpu_s[row])
-        if isinstance(effect.operation, EvictOperation):
+        if effect.operation.stops:
             give = Eviction(row, "evict", None, held, lost_gpu_s)
         else:
             keeps = self.names.layout(slots)
@@ -312,62 +305,35 @@ class Sender:
         )
         return give, victim
 
-    # --- floors of services -----------------------------------------------------------------------
+    # --- whole deeds ------------------------------------------------------------------------------
 
-    def _scaling(self, entry: InFlight, floor: ScaleOperation) -> Code | None:
-        ctx, effect = self.ctx, entry.instruction
-        services = ctx.observation.snapshot.services
-        row = rows_by_uid(services).get(effect.subject.uid)
-        if row is None or int(services.generation[row]) != effect.subject.revision:
+    def _whole(self, entry: InFlight, change: Change) -> Code | None:
+        """A floor of a service, or a notice to the owner of idle work."""
+        ctx, subject, ahead = self.ctx, entry.instruction.subject, None
+        table = ctx.observation.snapshot.services if change.about == SubjectKind.SERVICE else None
+        rows = self.names.workload if table is None else rows_by_uid(table)
+        row = rows.get(subject.uid)
+        if row is None or object_of(change.about, row, ctx.observation.snapshot)[0].revision != subject.revision:
             return Code.CHANGED
-        asked = ctx.foreseen if floor.replicas else []
-        ahead = next((each for each in asked if each.row == row), None)
-        if floor.replicas and ahead is None:
-            return Code.FORECAST_UNKNOWN
-        draft = ScaleDraft(
-            case=Case(entry.action, ScaleDraft.kind, entry.reason),
-            benefit_gpu_s=entry.benefit_gpu_s,
-            cost_gpu_s=entry.cost_gpu_s,
-            evidence=(),
-            service=row,
-            replicas=floor.replicas,
-            until_s=floor.until_s,
-            ahead=ahead,
-            resent=effect.proposal_id,
-        )
-        proposal = Proposal(
-            effect.proposal_id,
-            entry.action,
-            effect.subject,
-            "",
-            entry.tenant,
-            ScaleChange(replicas=floor.replicas, until_s=floor.until_s),
-            benefit_gpu_s=entry.benefit_gpu_s,
-            cost_gpu_s=entry.cost_gpu_s,
-            state_digest=entry.digest,
-        )
-        return self._ask(proposal, draft)
-
-    # --- idle work --------------------------------------------------------------------------------
-
-    def _notice(self, entry: InFlight, notice: NotifyOperation) -> Code | None:
-        subject, work = entry.instruction.subject, self.ctx.observation.snapshot.workloads
-        row = self.names.workload.get(subject.uid)
-        if row is None or int(work.incarnation[row]) != subject.revision or not self._idle(subject.uid):
+        if table is None and not self._idle(subject.uid):
             return Code.CHANGED
-        draft = NotifyDraft(
+        if change.replicas:  # a floor that is given back relies on no forecast
+            ahead = next((each for each in ctx.foreseen if each.row == row), None)
+            if ahead is None:
+                return Code.FORECAST_UNKNOWN
+        draft = VerbDraft(
             case=self._case_of(entry),
+            verb=change,
             row=row,
             benefit_gpu_s=entry.benefit_gpu_s,
             cost_gpu_s=entry.cost_gpu_s,
             evidence=(),
-            gpus=notice.gpus,
-            idle_s=notice.idle_s,
-            grace_s=notice.grace_s,
+            ahead=ahead,
             resent=entry.instruction.proposal_id,
         )
-        change = NotifyChange(gpus=notice.gpus, idle_s=notice.idle_s, grace_s=notice.grace_s)
         return self._ask(self._proposal(_origin_of(entry), draft, change), draft)
+
+    # --- idle work --------------------------------------------------------------------------------
 
     def _awake(self, entry: InFlight) -> bool:
         """Whether work that is to be suspended for doing nothing is no longer known to do nothing."""
@@ -380,14 +346,14 @@ class Sender:
 
     # --- guards -----------------------------------------------------------------------------------
 
-    def _proposal(self, origin: _Origin, draft: WorkloadDraft, change: Change) -> Proposal:
+    def _proposal(self, origin: _Origin, draft: Draft, change: Change) -> Proposal:
         snapshot = self.ctx.observation.snapshot
-        work, row = snapshot.workloads, draft.row
+        subject, queue, _ = object_of(draft.about, draft.row, snapshot)
         return Proposal(
             origin.proposal_id,
             origin.action,
-            Subject(SubjectKind.WORKLOAD, str(work.id[row]), str(work.uid[row]), int(work.incarnation[row])),
-            str(snapshot.queues.id[int(work.queue[row])]),
+            subject,
+            str(snapshot.queues.id[queue]) if draft.workload_row is not None else "",
             origin.tenant,
             change,
             benefit_gpu_s=draft.benefit_gpu_s,

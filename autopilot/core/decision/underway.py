@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autopilot.core.decision.instructing import quota_from
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.decision.sparing import can_spare
 from autopilot.core.guards.base import Check
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
-from autopilot.core.model.operations import AdmitOperation, NotifyOperation, ProvisionOperation, ResizeOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import (
     About,
@@ -39,11 +37,12 @@ from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import latest, takes_gpus
-from autopilot.core.planning.draft import PipelineDraft
 from autopilot.core.tracking.lifecycle import sent_again, step_to
 from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
 from autopilot.core.tracking.recuts import set_aside
 from autopilot.core.usage.facts import SnapshotFacts
+from autopilot.core.verbs import pipeline
+from autopilot.core.verbs.admit import AdmitOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
     for entry in memory.in_flight.values():
         effect = entry.instruction
         row = names.workload.get(effect.subject.uid)
-        if row is None or isinstance(effect.operation, NotifyOperation | ProvisionOperation):
+        if row is None or effect.operation.leaves_alone:
             continue
         busy.add(row)
         slots = effect.operation.slots
@@ -143,7 +142,7 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
             continue
         mark = whatif.checkpoint()
         holds = len(whatif.layout_of(row))
-        if holds and isinstance(effect.operation, ResizeOperation):
+        if holds and effect.operation.continues:
             whatif.evict(row)
         if on_demand and (layout is None or not whatif.fits(layout)):
             layout = _on_other_places(whatif, names, slots)
@@ -216,7 +215,7 @@ def _start(
         benefit_gpu_s=pipelined.benefit_gpu_s,
         digest=pipelined.digest,
         shape=part.shape,
-        kind="pipeline",
+        kind=pipeline.KIND,
     )
 
 
@@ -224,9 +223,7 @@ def _with_quota(start: _Start, sender: Sender) -> _Start:
     """The admission of a part with the work whose quota it may take."""
     pipelined, part, entry = start
     effect = entry.instruction
-    if not isinstance(effect.operation, AdmitOperation):
-        return start
-    operation = replace(effect.operation, quota_from=quota_from(sender.side_effects(part)))
+    operation = effect.operation.borrowing(sender.side_effects(part))
     return pipelined, part, replace(entry, instruction=replace(effect, operation=operation))
 
 
@@ -299,7 +296,7 @@ def _not_needed(
         due = {
             entry.instruction.id: entry.instruction
             for entry in held
-            if (entry.instruction.proposal_id, entry.kind) == (pipelined.proposal_id, PipelineDraft.kind)
+            if (entry.instruction.proposal_id, entry.kind) == (pipelined.proposal_id, pipeline.KIND)
             and takes_gpus(entry.instruction)
             and refused[entry.instruction.id] not in ENDS
             and state[names.workload[entry.instruction.subject.uid]] != State.CHECKPOINTING

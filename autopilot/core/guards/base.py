@@ -9,7 +9,7 @@ import numpy as np
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import I32
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import CeilingDraft, Draft, ScaleDraft
+from autopilot.core.planning.draft import Draft
 
 Check = Callable[[Proposal, Draft, Context], Verdict]
 """A guard: proposal (names, for people), draft (table rows) and context of the tick to a verdict. It only reads."""
@@ -38,8 +38,8 @@ def relied_on(draft: Draft, ctx: Context) -> I32:
     rows = set(draft.victims)
     if draft.workload_row is not None:
         rows.add(draft.workload_row)
-    if isinstance(draft, ScaleDraft | CeilingDraft):
-        rows |= set(np.flatnonzero(ctx.observation.snapshot.workloads.service == draft.service).tolist())
+    if draft.service_row is not None:
+        rows |= set(np.flatnonzero(ctx.observation.snapshot.workloads.service == draft.service_row).tolist())
     layouts = [ctx.whatif.layout_of(row) for row in sorted(rows)]
     gpus, there = len(ctx.observation.snapshot.gpus.uuid), ctx.whatif.places.first
     found = [

@@ -6,7 +6,7 @@ from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict, Victim
 from autopilot.core.model.snapshot import WorkloadTable
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction, GrowDraft
+from autopilot.core.planning.draft import Draft, Eviction
 
 NAME = "gang"
 
@@ -27,7 +27,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     distinct = len({(slot.gpu, slot.instance) for slot in proposal.slots})
     if not need <= got <= wide or distinct < _distinct(got, work, row):
         return deny(NAME, Code.PARTIAL_GANG, float(got), "GPUs at once", float(need), at_least=True)
-    if isinstance(draft, GrowDraft) and not set(_names(row, ctx)) <= {(s.gpu, s.instance) for s in proposal.slots}:
+    if draft.widens and not set(_names(row, ctx)) <= {(s.gpu, s.instance) for s in proposal.slots}:
         return deny(
             NAME,
             Code.PARTIAL_EVICTION,

@@ -8,7 +8,7 @@ from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.units import format_gpu_s
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, ReserveDraft, ScaleDraft
+from autopilot.core.planning.draft import Draft
 from autopilot.core.tracking.promises import least_gain_gpu_s, sums_of
 
 NAME = "promise"
@@ -29,7 +29,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     promised_gpu_s, realised_gpu_s = sums_of(record)
     least = least_gain_gpu_s(promised_gpu_s, ctx.policy.promises)
     unit = f"GPU-s realised of {format_gpu_s(promised_gpu_s)} promised by {record.count} cases"
-    begun = isinstance(draft, ReserveDraft | ScaleDraft) or bool(draft.resent and draft.placed is not None)
+    begun = draft.deed.uncapped or bool(draft.resent and draft.placed is not None)
     if record.capped_s == inf or begun or draft.case.takes.for_itself:
         return allow(NAME, realised_gpu_s, unit, least, at_least=True)
     if draft.contract:

@@ -7,10 +7,10 @@ takes lent GPUs back by contract. Without a contract, work that saves too slowly
 from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Code, Proposal, Verdict
+from autopilot.core.model.stops import StopReason
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Draft
+from autopilot.core.planning.draft import Draft
 
 NAME = "protected"
 _UNITS = {
@@ -31,7 +31,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     The verdict on an exempt case names the overridden protection.
     """
     work = ctx.observation.snapshot.workloads
-    if isinstance(draft, AdmitDraft) and work.excluded[draft.row]:
+    if draft.deed.starts_now and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
     exempt = draft.case.exempt
     against: list[Code] = []  # the overridden protections

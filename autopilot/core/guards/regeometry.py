@@ -13,7 +13,7 @@ from autopilot.core.model.objects import PlannedCut
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.cuttable import node_rows
-from autopilot.core.planning.draft import Draft, DrainDraft, RecutDraft
+from autopilot.core.planning.draft import Cutting, Draft
 from autopilot.core.tracking.recuts import changes_in_hour, geometry_in_use, turned_mode_s
 
 NAME = "regeometry"
@@ -23,45 +23,40 @@ UNIT = "changes of the pool in the hour"
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Other proposals pass."""
     rules = ctx.policy.regeometry
-    if isinstance(draft, DrainDraft):
-        return _may_drain(draft, ctx)
-    if not isinstance(draft, RecutDraft):
+    snapshot = ctx.observation.snapshot
+    cutting = draft.cutting(snapshot)
+    if cutting is None:
         return allow(NAME, 0.0, UNIT, float(rules.per_pool_hour))
-    snapshot = ctx.observation.snapshot
-    model = mig.find_gpu_model(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[snapshot.gpus.node[draft.gpu]])])
-    if model is None or mig.why_illegal(model, draft.after or ()) is not None:
+    node = snapshot.gpus.node[cutting.rows[0]]
+    model = mig.find_gpu_model(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[node])])
+    if model is None or any(mig.why_illegal(model, cut.after or ()) is not None for cut in cutting.cuts):
         return deny(NAME, Code.RECUT_ILLEGAL, 1.0, "illegal geometries", 0.0)
-    lost = [cut for cut in geometry_in_use(snapshot, draft.gpu) if draft.after is None or cut not in draft.after]
-    held = int(ctx.whatif.gpu_used[draft.gpu] > 0) if draft.before is None else len(lost)
-    if draft.scope != "instance":  # all that runs there would stop
-        stops = node_rows(ctx, draft.gpu) if draft.scope == "node" else np.array([draft.gpu], np.int32)
-        held = int(np.isin(snapshot.placements.gpu, stops).sum())
-    if held:
+    if not cutting.drains and (held := _in_use(cutting, ctx)):
         return deny(NAME, Code.RECUT_IN_USE, float(held), "instances in use that would go", 0.0)
-    record = ctx.memory.recuts.get(str(snapshot.gpus.uuid[draft.gpu]))
-    if record is not None and (refusal := _too_soon(record, draft, ctx)) is not None:
-        return refusal
-    return _worth_it(draft, ctx, 1)
-
-
-def _may_drain(draft: DrainDraft, ctx: Context) -> Verdict:
-    """Judge a drain by the changes behind it."""
-    snapshot = ctx.observation.snapshot
-    model = mig.find_gpu_model(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[draft.node])])
-    if model is None or any(mig.why_illegal(model, cut.after or ()) is not None for cut in draft.cuts):
-        return deny(NAME, Code.RECUT_ILLEGAL, 1.0, "illegal geometries", 0.0)
-    planned = {cut.gpu: cut for cut in draft.cuts}
-    for uuid in sorted(draft.uuids & set(ctx.memory.recuts)):
+    planned = {cut.gpu: cut for cut in cutting.cuts}
+    for uuid in sorted(set(snapshot.gpus.uuid[list(cutting.rows)].tolist()) & set(ctx.memory.recuts)):
         refusal = _too_soon(ctx.memory.recuts[uuid], planned.get(uuid), ctx)
         if refusal is not None:
             return refusal
-    return _worth_it(draft, ctx, len(draft.cuts))
+    return _worth_it(draft, cutting, ctx)
 
 
-def _worth_it(draft: RecutDraft | DrainDraft, ctx: Context, changes: int) -> Verdict:
+def _in_use(cutting: Cutting, ctx: Context) -> int:
+    """Instances in use that would go, or all that runs where everything stops meanwhile."""
+    snapshot, (gpu,), (cut,) = ctx.observation.snapshot, cutting.rows, cutting.cuts
+    if cutting.scope != "instance":  # all that runs there would stop
+        stops = node_rows(ctx, gpu) if cutting.scope == "node" else np.array([gpu], np.int32)
+        return int(np.isin(snapshot.placements.gpu, stops).sum())
+    if cut.before is None:
+        return int(ctx.whatif.gpu_used[gpu] > 0)
+    return sum(cut.after is None or each not in cut.after for each in geometry_in_use(snapshot, gpu))
+
+
+def _worth_it(draft: Draft, cutting: Cutting, ctx: Context) -> Verdict:
     """The limit of changes in an hour, and the margin."""
     rules = ctx.policy.regeometry
-    begun = changes_in_hour(ctx.memory, draft.pool, ctx.now_s) + ctx.plan.recuts.count(draft.pool) + changes
+    begun = changes_in_hour(ctx.memory, cutting.pool, ctx.now_s) + ctx.plan.recuts.count(cutting.pool)
+    begun += len(cutting.cuts)
     if begun > rules.per_pool_hour:
         return deny(NAME, Code.RECUT_RATE, float(begun), UNIT, float(rules.per_pool_hour))
     least = draft.cost_gpu_s * (1.0 + rules.margin_ratio)
@@ -70,7 +65,7 @@ def _worth_it(draft: RecutDraft | DrainDraft, ctx: Context, changes: int) -> Ver
     return allow(NAME, float(begun), UNIT, float(rules.per_pool_hour))
 
 
-def _too_soon(record: RecutRecord, change: RecutDraft | PlannedCut | None, ctx: Context) -> Verdict | None:
+def _too_soon(record: RecutRecord, change: PlannedCut | None, ctx: Context) -> Verdict | None:
     """The refusal of a change too soon after earlier ones of the GPU. None: the change may happen.
 
     `change` is None for a GPU that is drained with others and keeps its geometry. A drained GPU was drained for this

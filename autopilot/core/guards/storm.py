@@ -7,7 +7,7 @@ from math import inf
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, ReserveDraft
+from autopilot.core.planning.draft import Draft
 from autopilot.core.tracking.storms import events_in_hour, limit_of
 
 NAME = "storm"
@@ -24,7 +24,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     record = ctx.memory.storms.get(draft.action)
     if record is None:
         return allow(NAME, 0.0, UNIT, float(rules.per_hour))
-    begun = isinstance(draft, ReserveDraft) or bool(draft.resent and draft.placed is not None)
+    begun = draft.deed.only_holds or bool(draft.resent and draft.placed is not None)
     if record.since_s == inf or begun or draft.case.takes.for_itself:
         return allow(NAME, float(events_in_hour(record, ctx.now_s)), UNIT, float(rules.per_hour))
     limit = limit_of(record, ctx.now_s, rules)

@@ -15,10 +15,8 @@ import numpy as np
 
 from autopilot.core.idle.sizing import watched
 from autopilot.core.idle.verdict import Activity, Holdings, entity_activity, idle_mask, work_activity
-from autopilot.core.model.changes import CeilingChange, MarkChange
-from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep, ShrunkService
+from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import CeilingOperation, NotifyOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Observation, Outcome, OutcomeKind, Proposal
@@ -47,9 +45,7 @@ def remember_idle(memory: ControllerMemory, observation: Observation, policy: Po
     known = _followed(known, snapshot, rows, now_s, policy)
     if known.shrunk:
         asked = {
-            each.instruction.subject.uid
-            for each in memory.in_flight.values()
-            if isinstance(each.instruction.operation, CeilingOperation)
+            each.instruction.subject.uid for each in memory.in_flight.values() if each.instruction.operation.bounds
         }
         known = _shrunk_followed(known, snapshot, asked, now_s, policy)
     grid_s = floor(now_s / policy.idle.scan_s) * policy.idle.scan_s
@@ -66,7 +62,7 @@ def settle_notices(memory: ControllerMemory, outcomes: Iterable[Outcome]) -> Con
     records = dict(memory.idle.records)
     for key, entry in memory.in_flight.items():
         uid = entry.instruction.subject.uid
-        record = records.get(uid) if isinstance(entry.instruction.operation, NotifyOperation) else None
+        record = records.get(uid) if entry.instruction.operation.notifies else None
         if key in done and record is not None and record.step == IdleStep.SEEN:
             records[uid] = replace(record, step=IdleStep.NOTIFIED, step_s=done[key].at_s)
     return replace(memory, idle=replace(memory.idle, records=records))
@@ -103,7 +99,7 @@ def return_cost_gpu_s(owner: IdleOwner | None, freed_gpu_s: float, policy: Polic
 
 def with_marks(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
     """Memory with the accepted marks of a plan."""
-    uids = {each.subject.uid for each in proposals if isinstance(each.change, MarkChange) and each.accepted}
+    uids = {each.subject.uid for each in proposals if each.change.marks and each.accepted}
     if not uids:
         return memory
     records = {
@@ -117,10 +113,9 @@ def with_ceilings(memory: ControllerMemory, proposals: Iterable[Proposal]) -> Co
     """Memory with the services that accepted proposals scale down, and what they had."""
     shrunk = dict(memory.idle.shrunk)
     for each in proposals:
-        change = each.change
-        if isinstance(change, CeilingChange) and each.accepted and change.replicas >= 0:
-            subject = each.subject
-            shrunk.setdefault(subject.uid, ShrunkService(change.owner, change.gpus, change.had, subject.revision))
+        service = each.change.shrunk(each.subject) if each.accepted else None
+        if service is not None:
+            shrunk.setdefault(each.subject.uid, service)
     if len(shrunk) == len(memory.idle.shrunk):
         return memory
     return replace(memory, idle=replace(memory.idle, shrunk=shrunk))

@@ -36,7 +36,6 @@ from autopilot.core.model.memory import (
     Touched,
     ViewRecord,
 )
-from autopilot.core.model.operations import CeilingOperation, EvictOperation, ScaleOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord
@@ -98,16 +97,16 @@ NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
         "starting_s",
         "clock_drift_s",
     ),
-    EvictOperation: ("grace_s",),
-    ScaleOperation: ("until_s",),
-    CeilingOperation: ("until_s",),
     ClockDoubt: ("first_s", "last_s", "passed_s"),
     ServiceRecord: ("cold_starts_s",),
     IdleMemory: ("held_gpu_s",),
     IdleOwner: ("freed_gpu_s", "waited_gpu_s"),
     Beneficiary: ("waited_s",),
 }
-"""Fields in seconds that do not move: durations, and times of another clock. `spent_gpu_s` moves by whole days."""
+"""Fields in seconds that do not move: durations, and times of another clock. `spent_gpu_s` moves by whole days.
+
+No field of a deed (core/verbs) moves: it was shown to a person, or sent to an actuator.
+"""
 
 
 @dataclass(frozen=True, slots=True)

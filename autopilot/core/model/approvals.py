@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2s
 
-from autopilot.core.model.changes import START, AdmitChange
 from autopilot.core.model.codes import Code
 from autopilot.core.model.memory import Approval, Rejection
 from autopilot.core.model.objects import Seen, SideEffect, SubjectKind, Taken
 from autopilot.core.model.policy_bounds import ApprovalRules
 from autopilot.core.model.records import Proposal, RejectionScope
+from autopilot.core.model.verb import START
 
 Outside = tuple[Code, float, str, float]
 """The reason for a plan outside a cover: code, value, unit and the limit of the cover."""
@@ -85,7 +85,7 @@ def approval_of(approvals: Mapping[str, Approval], proposal: Proposal) -> Approv
     if own is not None and _same(own.seen, plan):
         return own
     for each in approvals.values():
-        starts = each.seen.starts and not each.exactly and isinstance(proposal.change, AdmitChange)
+        starts = each.seen.starts and not each.exactly and proposal.change.starts_now
         if (starts and _same(each.seen, plan)) or plan.plan in each.sent:
             return each
     return None

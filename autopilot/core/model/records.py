@@ -12,7 +12,6 @@ from hashlib import blake2s
 
 import numpy as np
 
-from autopilot.core.model.changes import Change as Change  # noqa: PLC0414
 from autopilot.core.model.codes import About as About  # noqa: PLC0414 - exported with the other records
 from autopilot.core.model.codes import Code as Code  # noqa: PLC0414
 from autopilot.core.model.codes import NoteCode as NoteCode  # noqa: PLC0414
@@ -25,8 +24,6 @@ from autopilot.core.model.objects import Slot as Slot  # noqa: PLC0414
 from autopilot.core.model.objects import Subject as Subject  # noqa: PLC0414
 from autopilot.core.model.objects import SubjectKind as SubjectKind  # noqa: PLC0414
 from autopilot.core.model.objects import Victim as Victim  # noqa: PLC0414
-from autopilot.core.model.operations import Operation as Operation  # noqa: PLC0414
-from autopilot.core.model.operations import Save as Save  # noqa: PLC0414
 from autopilot.core.model.promises import Realised as Realised  # noqa: PLC0414
 from autopilot.core.model.service_signals import ServiceSignals as ServiceSignals  # noqa: PLC0414
 from autopilot.core.model.snapshot import (
@@ -48,6 +45,9 @@ from autopilot.core.model.snapshot import (
     WorkloadTable,
     empty,
 )
+from autopilot.core.model.stops import Save as Save  # noqa: PLC0414
+from autopilot.core.model.verb import Change as Change  # noqa: PLC0414
+from autopilot.core.model.verb import Operation as Operation  # noqa: PLC0414
 
 # --- input from collectors ---------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.policy import Order
 from autopilot.core.model.snapshot import (
     F64,
@@ -94,7 +93,7 @@ def leaves_still(snapshot: ClusterSnapshot, row: int, incarnation: int, since_s:
 def evicted_uids(memory: ControllerMemory) -> list[str]:
     """Workloads with an eviction under way."""
     effects = (entry.instruction for entry in memory.in_flight.values())
-    return [effect.subject.uid for effect in effects if isinstance(effect.operation, EvictOperation)]
+    return [effect.subject.uid for effect in effects if effect.operation.stops]
 
 
 def whole_gpus(work: WorkloadTable, rows: I32 | int = EVERY) -> Bools:

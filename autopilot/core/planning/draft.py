@@ -1,21 +1,24 @@
 """What an action hands to the planner, and the one thing that it may call.
 
-A draft is a proposal in row numbers. There is one class for each kind, with the fields that this kind has. Guards read
-any draft through the properties of `Draft`, and look at the class only where a rule is about one kind.
+A draft is a proposal in row numbers. A deed with nothing to place or take is a `VerbDraft`. The others have a class in
+the file of the deed (core/verbs). The planner and the guards ask the members of `Draft`, and never look at the class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Protocol
 
-from autopilot.core.model.objects import PlannedCut
-from autopilot.core.model.operations import StopReason
-from autopilot.core.model.records import Code, Evidence, Geometry
+from autopilot.core.model.objects import PlannedCut, SubjectKind, Victim
+from autopilot.core.model.promises import Beneficiary
+from autopilot.core.model.records import Change, Code, Evidence, Proposal
+from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.model.stops import StopReason
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.shown import shown_whole
 from autopilot.core.tracking.replicas import Ahead
 
 
@@ -28,8 +31,7 @@ class Case:
     """
 
     action: str
-    kind: str  # admit | pipeline | grow | reserve | evict | move | notify | mark | scale | recut | drain | cordon
-    # | provision | offer | ceiling
+    kind: str  # of the deed (core/verbs)
     reason: str = ""  # tells proposals of one kind apart; "" where an action has one reason only
     words: str = ""
     takes: StopReason = StopReason.PREEMPT  # of the effects on victims
@@ -67,17 +69,56 @@ class Eviction:
     price_gpu_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """The GPUs whose MIG geometry a draft changes, at once or after a drain."""
+
+    pool: str
+    scope: str  # instance | gpu | node: where nothing may run meanwhile
+    rows: tuple[int, ...]  # GPUs that take no other work
+    cuts: tuple[PlannedCut, ...]
+    drains: bool = False  # it waits until nothing runs there
+
+
+Gain = tuple[Beneficiary, float, float]
+"""A beneficiary, the GPUs that it gets, and how long it runs."""
+
+
+class Outlook(Protocol):
+    """What work would gain, against the plan without a draft."""
+
+    def of_start(self, row: int, layout: Layout) -> tuple[list[Gain], str]:
+        """The gang that starts, or why its gain is unknown."""
+
+    def of_instances(self, serves: Sequence[tuple[int, float]]) -> tuple[list[Gain], str]:
+        """The requests that new instances serve, or why their gain is unknown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """What every draft has, and what the planner and the guards ask any draft."""
 
-    kind: ClassVar[str]
-
     case: Case
+    row: int  # of its object, in the table of such objects
     benefit_gpu_s: float
     cost_gpu_s: float
     evidence: tuple[Evidence, ...]
     resent: str = ""  # proposal that it comes from again: its own entries in the ledger do not count
+
+    @property
+    def kind(self) -> str:
+        """Kind of the deed."""
+        return self.case.kind
+
+    @property
+    def deed(self) -> type[Change] | Change:
+        """What holds for every deed of this kind."""
+        return Change
+
+    @property
+    def about(self) -> SubjectKind:
+        """The table of its object."""
+        return self.deed.about
 
     @property
     def action(self) -> str:
@@ -92,12 +133,27 @@ class Draft:
     @property
     def workload_row(self) -> int | None:
         """The workload that it is about; None where it is about another object."""
+        return self.row if self.about == SubjectKind.WORKLOAD else None
+
+    @property
+    def service_row(self) -> int | None:
+        """The service that it is about; None where it is about another object."""
+        return self.row if self.about == SubjectKind.SERVICE else None
+
+    @property
+    def waiting_row(self) -> int | None:
+        """The gang that waits for it: if it does not stand, that is why the gang waits."""
         return None
 
     @property
     def placed(self) -> Fit | None:
         """The place of the work that it starts or widens."""
         return None
+
+    @property
+    def widens(self) -> bool:
+        """True where running work gets the place beside what it has."""
+        return False
 
     @property
     def taken(self) -> tuple[Eviction, ...]:
@@ -120,165 +176,68 @@ class Draft:
         taken = self.taken
         return tuple([give.row for give in taken]) if taken else ()
 
+    def cutting(self, snapshot: ClusterSnapshot) -> Cutting | None:
+        """The GPUs whose MIG geometry it changes."""
+        return None
+
+    def change(self, ctx: Context) -> Change:
+        """What the proposal shows, in names."""
+        raise NotImplementedError
+
+    def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
+        """What an approval is bound to, beside its object: what it takes, from whom, and where."""
+        return shown_whole(change, contract=self.contract)
+
+    def stand(self, ctx: Context, proposal: Proposal, *, accepted: bool) -> tuple[Victim, ...]:
+        """Apply it to the what-if and the quota ledger. Returns who leaves already, and must be gone too."""
+        return ()
+
+    def gains(self, outlook: Outlook) -> tuple[list[Gain], str] | None:
+        """What it promises to whom, or why that is unknown; None where it promises nothing."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadDraft(Draft):
-    """About one workload."""
+class VerbDraft(Draft):
+    """The complete deed, as the proposal shows it and the instruction sends it."""
 
-    row: int
+    verb: Change
+    ahead: Ahead | None = None  # the forecast behind it
 
     @property
-    def workload_row(self) -> int:
-        """The workload."""
-        return self.row
+    def kind(self) -> str:
+        """Kind of the deed."""
+        return self.verb.kind
+
+    @property
+    def deed(self) -> Change:
+        """The deed itself."""
+        return self.verb
+
+    @property
+    def foreseen(self) -> Ahead | None:
+        """The forecast behind it."""
+        return self.ahead
+
+    def change(self, ctx: Context) -> Change:
+        """The deed itself."""
+        return self.verb
+
+    def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
+        """What the deed says."""
+        return self.verb.shown(self.row, snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingDraft(WorkloadDraft):
-    """For a gang that waits. If it does not stand, that is why the gang waits."""
+class WaitingDraft(Draft):
+    """For a gang that waits."""
 
     ahead: Ahead | None = None  # the forecast that calls for it
 
     @property
-    def foreseen(self) -> Ahead | None:
-        """The forecast of its load."""
-        return self.ahead
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmitDraft(WaitingDraft):
-    """Start a gang now."""
-
-    kind: ClassVar[str] = "admit"
-
-    fit: Fit
-
-    @property
-    def placed(self) -> Fit:
-        """Where it starts."""
-        return self.fit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineDraft(WaitingDraft):
-    """Start a gang once its victims, and others that leave already, are gone."""
-
-    kind: ClassVar[str] = "pipeline"
-
-    fit: Fit
-    evictions: tuple[Eviction, ...]
-    needed_gpus: int | None = None  # of all gangs that start on what is taken; None: this one alone
-
-    @property
-    def placed(self) -> Fit:
-        """Where it starts."""
-        return self.fit
-
-    @property
-    def taken(self) -> tuple[Eviction, ...]:
-        """What its victims give up."""
-        return self.evictions
-
-    @property
-    def gained_gpus(self) -> int | None:
-        """GPUs of all gangs that start there, where several do."""
-        return self.needed_gpus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrowDraft(WorkloadDraft):
-    """Widen a running gang by `fit`."""
-
-    kind: ClassVar[str] = "grow"
-
-    fit: Fit
-
-    @property
-    def placed(self) -> Fit:
-        """The additional members."""
-        return self.fit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReserveDraft(WaitingDraft):
-    """Promise a start to a gang that does not fit yet."""
-
-    kind: ClassVar[str] = "reserve"
-
-    start_s: float  # the promised start
-    nodes: tuple[str, ...]  # on which room is held
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictDraft(WorkloadDraft):
-    """Take GPUs from running work: for the workload of `row`, or from that workload for its own sake."""
-
-    kind: ClassVar[str] = "evict"
-
-    evictions: tuple[Eviction, ...]
-    nodes: tuple[str, ...] = ()  # reserved ones that it clears
-    gone_s: float | None = None  # when the GPUs are taken away, whatever is decided
-    needed_gpus: int | None = None  # that start on what is taken; None: all that the workload requests
-
-    @property
-    def taken(self) -> tuple[Eviction, ...]:
-        """What the victims give up."""
-        return self.evictions
-
-    @property
-    def gained_gpus(self) -> int | None:
-        """GPUs that start there, where that is known."""
-        return self.needed_gpus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveDraft(WorkloadDraft):
-    """Move running gangs, of which `row` is the first, so that `cleared_gpus` become usable together."""
-
-    kind: ClassVar[str] = "move"
-
-    moves: tuple[Eviction, ...]
-    cleared_gpus: int
-
-    @property
-    def taken(self) -> tuple[Eviction, ...]:
-        """The gangs that move."""
-        return self.moves
-
-    @property
-    def gained_gpus(self) -> int:
-        """GPUs that become usable together."""
-        return self.cleared_gpus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotifyDraft(WorkloadDraft):
-    """Notify the owner of running work that it does nothing."""
-
-    kind: ClassVar[str] = "notify"
-
-    gpus: float  # that it holds
-    idle_s: float  # for how long it has done nothing
-    grace_s: float  # before the next step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkDraft(WorkloadDraft):
-    """Mark idle work as open to suspension. The mark lives in memory; nothing is sent."""
-
-    kind: ClassVar[str] = "mark"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleDraft(Draft):
-    """Set the floor of a service, or give it back."""
-
-    kind: ClassVar[str] = "scale"
-
-    service: int  # row
-    replicas: int  # 0 gives the floor back
-    until_s: float  # when the floor lapses by itself
-    ahead: Ahead | None  # the forecast behind it; None: a floor is given back without one
+    def waiting_row(self) -> int:
+        """The gang."""
+        return self.row
 
     @property
     def foreseen(self) -> Ahead | None:
@@ -286,110 +245,9 @@ class ScaleDraft(Draft):
         return self.ahead
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeilingDraft(Draft):
-    """Bound the replicas of an idle service, or end that."""
-
-    kind: ClassVar[str] = "ceiling"
-
-    service: int  # row
-    replicas: int  # -1 ends it
-    until_s: float  # when it lapses by itself
-    had: int  # replicas before it
-    gpus: float  # that it frees
-    owner: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecutDraft(Draft):
-    """Change the MIG geometry of one GPU; None: not in MIG mode."""
-
-    kind: ClassVar[str] = "recut"
-
-    gpu: int  # row
-    pool: str
-    before: Geometry | None
-    after: Geometry | None
-    scope: str = "instance"  # instance | gpu | node: where nothing may run meanwhile
-    serves: tuple[tuple[int, float], ...] = ()  # waiting work (row), and the part of a GPU of each of its instances
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainDraft(Draft):
-    """Keep new work off the GPUs `rows` until nothing runs there; some work there moves. `gpu` is the first row."""
-
-    kind: ClassVar[str] = "drain"
-
-    gpu: int  # row
-    rows: tuple[int, ...]
-    uuids: frozenset[str]  # of `rows`
-    node: int  # row
-    pool: str
-    scope: str  # gpu | node
-    cuts: tuple[PlannedCut, ...]
-    until_s: float  # when it is given up
-    moves: tuple[Eviction, ...] = ()
-
-    @property
-    def taken(self) -> tuple[Eviction, ...]:
-        """The gangs that move."""
-        return self.moves
-
-    @property
-    def gained_gpus(self) -> int:
-        """GPUs that can be cut."""
-        return len(self.cuts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CordonDraft(Draft):
-    """Keep every scheduler off a node, or let them use it again."""
-
-    kind: ClassVar[str] = "cordon"
-
-    node: int  # row
-    on: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProvisionDraft(WorkloadDraft):
-    """Ask for nodes for a gang that waits. It has no place yet, and waits on."""
-
-    kind: ClassVar[str] = "provision"
-
-    pool: str
-    nodes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferDraft(Draft):
-    """Offer an idle node back, or take that back."""
-
-    kind: ClassVar[str] = "offer"
-
-    node: int  # row
-    on: bool
-
-
-def stop_draft(
-    ctx: Context,
-    row: int,
-    case: Case,
-    *why: Evidence,
-    cost_gpu_s: float,
-    gone_s: float | None = None,
-) -> EvictDraft:
-    """Stop one gang whole. It is worth the use of its GPUs up to the horizon."""
-    held = len(ctx.whatif.layout_of(row))
-    return EvictDraft(
-        case=case,
-        row=row,
-        benefit_gpu_s=held * ctx.policy.horizon_s,
-        cost_gpu_s=cost_gpu_s,
-        evidence=(*why, Evidence("gpus", held, "GPUs freed")),
-        evictions=(Eviction(row, "evict", None, held, cost_gpu_s),),
-        gone_s=gone_s,
-    )
+def moves_of(evictions: Sequence[Eviction]) -> dict[int, Layout]:
+    """Where victims that move go, by row."""
+    return {give.row: give.keeps for give in evictions if give.how == "move" and give.keeps is not None}
 
 
 Submit = Callable[[Draft], bool]

@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from autopilot.core.model.changes import AdmitChange
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.objects import SchedulerQuota, SideEffect, Taken
 from autopilot.core.model.snapshot import I32, State
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Eviction, PipelineDraft
+from autopilot.core.planning.draft import Eviction
 from autopilot.core.planning.places import place
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.planning.queue_turns import approved_starts
@@ -51,17 +50,17 @@ def _effect(ctx: Context, row: int, gpus: float, wait_s: float, what: Taken) -> 
 # --- the turn of others --------------------------------------------------------------------------------
 
 
-def passed(ctx: Context, draft: AdmitDraft | PipelineDraft, row: int) -> tuple[SideEffect, ...]:
-    """Starts of its class that wait for an approval and come first, and which that of `draft` passes once approved.
+def passed(ctx: Context, action: str, row: int, layout: Layout) -> tuple[SideEffect, ...]:
+    """Starts of its class that wait for an approval and come first, and which that of `row` passes once approved.
 
     The last ones; once it is approved, only those that have no room beside it any more.
     """
-    if getattr(ctx.policy.modes, draft.action) != Mode.APPROVE:
+    if getattr(ctx.policy.modes, action) != Mode.APPROVE:
         return ()
     approved = bool(ctx.memory.approvals) and approved_starts(ctx, np.array([row]))[0]
     gpus, classes = ctx.observation.snapshot.workloads.gpus, ctx.observation.snapshot.workloads.slo_class
     asked = [each for each in ctx.plan.asked if classes[each] == classes[row]]
-    rows = _displaced(ctx, row, draft.fit.layout) if approved else asked[-MOST_PASSED:]
+    rows = _displaced(ctx, row, layout) if approved else asked[-MOST_PASSED:]
     return tuple(_effect(ctx, each, float(gpus[each]), 0.0, Taken.TURN) for each in rows)
 
 
@@ -72,7 +71,7 @@ def _displaced(ctx: Context, row: int, layout: Layout) -> list[int]:
     open_starts = [
         (ctx.position_of(each), each)
         for each in ctx.pending[after].tolist()
-        if each != row and isinstance(getattr(ctx.shown_start(each), "change", None), AdmitChange)
+        if each != row and (shown := ctx.shown_start(each)) is not None and shown.change.starts_now
     ]
     beside = _with_room(ctx, open_starts, row, layout) if open_starts else set()
     if len(beside) == len(open_starts):

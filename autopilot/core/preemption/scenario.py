@@ -24,11 +24,14 @@ from autopilot.core.placement.shapes import (
 )
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import AdmitDraft, Case, Eviction, PipelineDraft
+from autopilot.core.planning.draft import Case, Eviction
 from autopilot.core.planning.places import elsewhere, held_for_others, place, room_beside, within_limits
 from autopilot.core.preemption.search import Search
 from autopilot.core.reservations.gang import plan_start
 from autopilot.core.rules.base import Refusal, Takes, Target
+from autopilot.core.verbs import admit, pipeline
+from autopilot.core.verbs.admit import AdmitDraft
+from autopilot.core.verbs.pipeline import PipelineDraft
 
 STEPS_A_QUEUE = 10
 """Steps to find the victims that a rule set allows, for each queue; a step is about a microsecond."""
@@ -313,7 +316,7 @@ def cases_without_victims(action: str) -> tuple[Case, Case]:
     """A start that stops nothing: when those who leave already are gone, or at once."""
     words = "start on {where}{after}"
     leaving = f"{words}, when work that already leaves is gone; nothing more is stopped for it"
-    return Case(action, "pipeline", "leaving", leaving), Case(action, "admit", words=words)
+    return Case(action, pipeline.KIND, "leaving", leaving), Case(action, admit.KIND, words=words)
 
 
 def submitted(ctx: Context, row: int) -> Evidence:

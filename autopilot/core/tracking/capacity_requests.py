@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from autopilot.core.model.changes import ProvisionChange
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import ProvisionOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Observation, Proposal
 from autopilot.core.model.snapshot import State
 
 
-def open_requests(memory: ControllerMemory) -> Mapping[str, ProvisionOperation]:
-    """Requests under way, by the uid of their gang."""
+def open_requests(memory: ControllerMemory) -> Mapping[str, tuple[str, int]]:
+    """Requests under way: the pool and the number of its nodes, by the uid of their gang."""
     effects = (entry.instruction for entry in memory.in_flight.values())
-    return {each.subject.uid: each.operation for each in effects if isinstance(each.operation, ProvisionOperation)}
+    asked = ((each.subject.uid, each.operation.asked_nodes) for each in effects)
+    return {uid: nodes for uid, nodes in asked if nodes is not None}
 
 
 def follow_requests(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
@@ -35,5 +34,5 @@ def follow_requests(memory: ControllerMemory, observation: Observation, policy: 
 
 def with_requests(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
     """Memory with the gangs for which nodes are asked for from now on."""
-    new = {each.subject.uid: now_s for each in proposals if each.accepted and isinstance(each.change, ProvisionChange)}
+    new = {each.subject.uid: now_s for each in proposals if each.accepted and each.change.asks_nodes}
     return replace(memory, requested_s={**memory.requested_s, **new}) if new else memory

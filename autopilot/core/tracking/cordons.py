@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.hardware.xid_facts import node_restarts, out_of_use
-from autopilot.core.model.changes import CordonChange
 from autopilot.core.model.memory import ControllerMemory, CordonRecord
 from autopilot.core.model.records import Observation, Proposal
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot
@@ -86,7 +85,7 @@ def cordon_timers_s(memory: ControllerMemory) -> list[float]:
 
 def _under_way(memory: ControllerMemory, node: str) -> bool:
     effects = (entry.instruction for entry in memory.in_flight.values())
-    return any(effect.kind == "cordon" and effect.subject.uid == node for effect in effects)
+    return any(effect.operation.closes is not None and effect.subject.uid == node for effect in effects)
 
 
 def with_cordons(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
@@ -94,6 +93,6 @@ def with_cordons(memory: ControllerMemory, proposals: Iterable[Proposal], now_s:
     new = {
         proposal.subject.name: CordonRecord(now_s)
         for proposal in proposals
-        if proposal.accepted and isinstance(proposal.change, CordonChange) and proposal.change.on
+        if proposal.accepted and proposal.change.closes
     }
     return replace(memory, cordons={**memory.cordons, **new}) if new else memory

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import OfferOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import Observation, Outcome, OutcomeKind
 
@@ -39,10 +38,10 @@ def settle_offers(
         entry = memory.in_flight.get(outcome.instruction_id)
         if entry is None or outcome.kind != OutcomeKind.DONE:
             continue
-        operation, node = entry.instruction.operation, entry.instruction.subject.uid
-        if isinstance(operation, OfferOperation) and operation.on:
+        offers, node = entry.instruction.operation.offers, entry.instruction.subject.uid
+        if offers:
             offered[node] = now_s
-        elif isinstance(operation, OfferOperation):
+        elif offers is False:
             offered.pop(node, None)
     return replace(memory, offered_s=offered) if offered != memory.offered_s else memory
 
@@ -50,4 +49,4 @@ def settle_offers(
 def being_offered(memory: ControllerMemory) -> set[str]:
     """Nodes whose offer is being made or taken back."""
     effects = (entry.instruction for entry in memory.in_flight.values())
-    return {each.subject.uid for each in effects if isinstance(each.operation, OfferOperation)}
+    return {each.subject.uid for each in effects if each.operation.offers is not None}

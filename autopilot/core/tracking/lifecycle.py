@@ -26,23 +26,11 @@ from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import CONTRACT_WINDOW_S, ControllerMemory, Failure, InFlight
 from autopilot.core.model.objects import SubjectKind
-from autopilot.core.model.operations import (
-    PLANNED_ANEW,
-    AdmitOperation,
-    CeilingOperation,
-    CordonOperation,
-    EvictOperation,
-    OfferOperation,
-    ProvisionOperation,
-    RecutOperation,
-    ScaleOperation,
-)
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import UNNAMED, Cause, Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.units import counted
 from autopilot.core.model.work import leaves_still
-from autopilot.core.tracking.recuts import shows_geometry
 from autopilot.core.tracking.storms import count_failed, judge_storms, resume_all
 
 _OPEN = frozenset({"reported", "held", "done", "conflict", "failed"})
@@ -105,6 +93,15 @@ class _World:
     observation: Observation
     _rows: dict[str, int] | None = None
     _usable: set[str] | None = None
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """The newest view."""
+        return self.observation.snapshot
+
+    def deleted(self, service: Subject) -> bool:
+        """Whether a service without a row was deleted: no gap of the source of its list may be about it."""
+        return _is_gone(service, self.observation)
 
     @property
     def rows(self) -> dict[str, int]:
@@ -172,7 +169,7 @@ def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Po
     if outcome.kind == OutcomeKind.FAILED:
         if not outcome.retryable:
             return step_to(entry, "failed", now_s)
-        if isinstance(entry.instruction.operation, PLANNED_ANEW):
+        if entry.instruction.operation.planned_anew:
             return step_to(entry, "conflict", now_s)  # it is planned anew, on what there is then
         return entry if entry.state in {"held", "withdrawn"} else _again(entry, now_s, policy)
     return step_to(entry, "accepted", now_s) if entry.state in {"issued", "held"} else entry
@@ -181,11 +178,11 @@ def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Po
 def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> InFlight:
     """The effect after a fresh and complete view; `entry` is `before` after the answer of its actuator."""
     effect, now_s = entry.instruction, world.observation.now_s
-    if isinstance(effect.operation, EvictOperation):
-        return _evicted(before, entry, effect.operation, world, policy)
+    if effect.operation.stops:
+        return _evicted(before, entry, world, policy)
     if entry.state == "reported" and listed_s(world.observation) > entry.since_s:
         return step_to(entry, "done", now_s)
-    if _seen(effect, world):
+    if effect.operation.seen(effect.subject, world):
         return entry if entry.state in ENDED - {"failed"} else step_to(before, "done", now_s)
     if entry.state in ENDED or entry.state == "reported":
         return entry
@@ -196,14 +193,14 @@ def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> 
     return step_to(entry, "conflict", now_s) if entry.state == "withdrawn" else _again(entry, now_s, policy)
 
 
-def _evicted(before: InFlight, entry: InFlight, eviction: EvictOperation, world: _World, policy: Policy) -> InFlight:
+def _evicted(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> InFlight:
     """An eviction ends when its GPUs are seen free, whatever its actuator or a counter says.
 
     One that has begun is not repeated. At its deadline it is left to the view, which shows what leaves.
     """
     effect, now_s, work = entry.instruction, world.observation.now_s, world.observation.snapshot.workloads
     row, revision = world.rows.get(effect.subject.uid), effect.subject.revision
-    late, sent_s = now_s >= effect.deadline_s, effect.deadline_s - policy.limits.deadline_s - eviction.grace_s
+    late, sent_s = now_s >= effect.deadline_s, effect.deadline_s - policy.limits.deadline_s - effect.operation.grace_s
     if row is None or not leaves_still(world.observation.snapshot, row, revision, sent_s):
         return entry if entry.state in ENDED - {"failed"} else step_to(before, "done", now_s)
     if entry.state == "conflict":
@@ -260,30 +257,6 @@ def _usable_gpus(snapshot: ClusterSnapshot) -> set[str]:
     return set(gpus.uuid[fit].tolist())
 
 
-def _seen(effect: Instruction, world: _World) -> bool:
-    """True if the snapshot shows the result of the instruction."""
-    work, subject = world.observation.snapshot.workloads, effect.subject
-    if isinstance(effect.operation, CeilingOperation):
-        return _ceiling_seen(subject, effect.operation, world.observation)
-    if isinstance(effect.operation, ScaleOperation):
-        return _floor_seen(subject, effect.operation, world.observation)
-    if isinstance(effect.operation, RecutOperation):
-        return shows_geometry(world.observation.snapshot, subject.uid, effect.operation)
-    if isinstance(effect.operation, CordonOperation):
-        nodes = world.observation.snapshot.nodes
-        return bool((nodes.cordoned[nodes.id == subject.uid] == effect.operation.on).all())
-    if isinstance(effect.operation, OfferOperation):
-        return False  # no view shows it; its actuator reports it
-    row = world.rows.get(subject.uid)
-    if isinstance(effect.operation, ProvisionOperation):
-        return row is None or int(work.state[row]) != State.PENDING or int(work.incarnation[row]) != subject.revision
-    if isinstance(effect.operation, AdmitOperation):
-        return row is not None and (
-            int(work.incarnation[row]) > subject.revision or int(work.state[row]) != State.PENDING
-        )
-    return row is None or int(work.incarnation[row]) != subject.revision
-
-
 def _is_gone(service: Subject, observation: Observation) -> bool:
     """Whether a service that has no row was deleted: no gap of the source of its list may be about it."""
     lists = {view.source for view in observation.views if view.kind == WORK}
@@ -291,31 +264,6 @@ def _is_gone(service: Subject, observation: Observation) -> bool:
     return not any(
         gap.object_id == service.name or (not gap.object_id and gap.signal in {"", UNNAMED}) for gap in about
     )
-
-
-def _floor_seen(service: Subject, floor: ScaleOperation, observation: Observation) -> bool:
-    """True if the service is gone, or has the floor for at least the requested time."""
-    services = observation.snapshot.services
-    rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == service.uid]
-    if not rows:
-        return _is_gone(service, observation)
-    stands = int(services.floor[rows[0]])
-    lasts = stands == 0 or float(services.floor_until_s[rows[0]]) >= floor.until_s
-    return stands == floor.replicas and lasts
-
-
-def _ceiling_seen(service: Subject, ceiling: CeilingOperation, observation: Observation) -> bool:
-    """True if the service is gone, or has the ceiling for at least the requested time and no replicas above it.
-
-    The ceiling is recorded before the replicas go: a controller that died in between has left the effect half done.
-    """
-    services = observation.snapshot.services
-    rows = [row for row, uid in enumerate(services.uid.tolist()) if uid == service.uid]
-    if not rows:
-        return _is_gone(service, observation)
-    stands, row = int(services.ceiling[rows[0]]), rows[0]
-    lowered = services.replicas[row] <= stands and services.ceiling_until_s[row] >= ceiling.until_s
-    return stands == ceiling.replicas and (stands < 0 or bool(lowered))
 
 
 def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now_s: float) -> float:

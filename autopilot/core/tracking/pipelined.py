@@ -22,7 +22,6 @@ import numpy as np
 
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
-from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import Slot, Victim
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, State
 from autopilot.core.model.work import leaves_still
@@ -224,7 +223,7 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
 
     for entry in memory.in_flight.values():
         effect = entry.instruction
-        leaves = isinstance(effect.operation, EvictOperation)
+        leaves = effect.operation.stops
         note(effect.subject.uid, effect.operation.slots, leaves=leaves)
     for pipelined in memory.pipelined_starts:
         for row, victim in victims_of(pipelined, whatif.snapshot, names).items():

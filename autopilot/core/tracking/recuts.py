@@ -23,9 +23,7 @@ import numpy as np
 
 from autopilot.core.hardware import mig
 from autopilot.core.intake.sight import listed_s
-from autopilot.core.model.changes import DrainChange, RecutChange
 from autopilot.core.model.memory import ControllerMemory, Failure, InFlight, RecutRecord
-from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import About, Evidence, Geometry, Note, NoteCode, Observation, OutcomeKind
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut
@@ -45,12 +43,12 @@ def geometry_of(snapshot: ClusterSnapshot, gpu: int) -> Geometry | None:
     return tuple(sorted(cuts, key=lambda cut: (cut[1], cut[0])))
 
 
-def shows_geometry(snapshot: ClusterSnapshot, uuid: str, change: RecutOperation) -> bool:
+def shows_geometry(snapshot: ClusterSnapshot, uuid: str, after: Geometry | None, scope: str) -> bool:
     """True if the GPU has the geometry that was asked for, and no change under way."""
     rows = np.flatnonzero(snapshot.gpus.uuid == uuid).tolist()
     if not rows or snapshot.gpus.recut[rows[0]] != Recut.SETTLED:
         return False
-    return same_geometry(geometry_of(snapshot, rows[0]), change.after, change.scope)
+    return same_geometry(geometry_of(snapshot, rows[0]), after, scope)
 
 
 def same_geometry(one: Geometry | None, other: Geometry | None, scope: str) -> bool:
@@ -112,7 +110,9 @@ def follow_recuts(
         return memory, ()
     rows = {str(uuid): row for row, uuid in enumerate(observation.snapshot.gpus.uuid.tolist())}
     effects = {
-        entry.instruction.subject.uid: entry for entry in memory.in_flight.values() if entry.instruction.kind == "recut"
+        entry.instruction.subject.uid: entry
+        for entry in memory.in_flight.values()
+        if entry.instruction.operation.cuts_gpu
     }
     refused = _refused(before, observation)
     records, notes, over = {}, [], set()
@@ -283,41 +283,21 @@ def recut_timers_s(memory: ControllerMemory, policy: Policy, now_s: float) -> li
     return timers
 
 
-def begun(
-    records: Mapping[str, RecutRecord], uuid: str, change: RecutChange, now_s: float, deadline_s: float
-) -> dict[str, RecutRecord]:
+def begun(records: Mapping[str, RecutRecord], uuid: str, record: RecutRecord) -> dict[str, RecutRecord]:
     """Records with a change that begins now."""
     known = records.get(uuid)
-    starts = tuple(start for start in known.starts_s if start + HOUR_S > now_s) if known is not None else ()
-    record = RecutRecord(
-        change.pool,
-        change.before,
-        change.after,
-        now_s,
-        deadline_s,
-        scope=change.scope,
-        starts_s=(*starts, now_s),
-        turned_s=turned_mode_s(known),
-    )
-    return {**records, uuid: record}
+    starts = tuple(start for start in known.starts_s if start + HOUR_S > record.since_s) if known is not None else ()
+    started = replace(record, starts_s=(*starts, record.since_s), turned_s=turned_mode_s(known))
+    return {**records, uuid: started}
 
 
-def drained(records: Mapping[str, RecutRecord], change: DrainChange, now_s: float) -> dict[str, RecutRecord]:
+def drained(records: Mapping[str, RecutRecord], begins: Mapping[str, RecutRecord]) -> dict[str, RecutRecord]:
     """Records with the GPUs of a drain that begins now."""
-    planned, found = {each.gpu: each for each in change.cuts}, dict(records)
-    for uuid in change.gpus:
-        cut, known = planned.get(uuid), records.get(uuid)
-        found[uuid] = RecutRecord(
-            change.pool,
-            cut.before if cut is not None else None,
-            cut.after if cut is not None else None,
-            now_s,
-            change.until_s,
-            state="draining",
-            scope=change.scope,
-            starts_s=known.starts_s if known is not None else (),
-            turned_s=turned_mode_s(known),
-        )
+    found = dict(records)
+    for uuid, record in begins.items():
+        known = records.get(uuid)
+        starts_s = known.starts_s if known is not None else ()
+        found[uuid] = replace(record, starts_s=starts_s, turned_s=turned_mode_s(known))
     return found
 
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from math import inf
 from statistics import median
 
-from autopilot.core.model.changes import CeilingChange, RecutChange, ReserveChange, ScaleChange
 from autopilot.core.model.memory import ControllerMemory, InFlight, StormRecord, Touched
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_storms import Storms
@@ -40,23 +39,18 @@ def count_acts(memory: ControllerMemory, plan: Plan, observation: Observation) -
     acts: Counter[str] = Counter()
     for proposal in plan.proposals:
         events, action, change = 0, proposal.action, proposal.change
-        if not proposal.accepted or isinstance(change, ReserveChange):
+        if not proposal.accepted or change.only_holds:
             continue
         for victim in change.victims:
             events += (action, victim.uid) in touched
             touched[action, victim.uid] = Touched(action, victim.uid, now_s)
-        if isinstance(change, ScaleChange):
-            uid = proposal.subject.uid
-            if change.replicas < int(services.floor[services.uid == uid].sum()):
-                touched[action, uid] = Touched(action, uid, now_s)
-            else:
-                events += touched.pop((action, uid), None) is not None
-        if isinstance(change, CeilingChange):  # one that ends within the hour is a reversal; a renewal is none
-            if change.replicas >= 0:
-                touched.setdefault((action, proposal.subject.uid), Touched(action, proposal.subject.uid, now_s))
-            else:
-                events += touched.pop((action, proposal.subject.uid), None) is not None
-        acts[action] += events + isinstance(change, RecutChange)
+        uid = proposal.subject.uid
+        lowers = change.lowers(uid, services)
+        if lowers and not (change.renewable and (action, uid) in touched):
+            touched[action, uid] = Touched(action, uid, now_s)
+        elif lowers is False:
+            events += touched.pop((action, uid), None) is not None
+        acts[action] += events + change.cuts_gpu
     if touched or memory.touched:
         memory = replace(memory, touched=tuple(touched.values()))
     return _counted(memory, acts, now_s)

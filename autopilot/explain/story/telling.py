@@ -12,11 +12,9 @@ from math import isfinite
 import numpy as np
 
 from autopilot.core.actions import ACTIONS
-from autopilot.core.decision.planner import slots_of
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
 from autopilot.core.model.objects import Taken
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
 from autopilot.core.model.units import counted, format_clock, format_duration, format_moment
@@ -25,7 +23,9 @@ from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Submit
+from autopilot.core.planning.named import slots_of
 from autopilot.core.planning.plan_state import CODES
+from autopilot.core.verbs import VERBS
 from autopilot.explain.cases import with_worst
 from autopilot.explain.notes import gap_lines, note_words
 from autopilot.explain.proposals import (
@@ -171,11 +171,11 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
         effect = entry.instruction
         if effect.subject.name == workload:
             lines.append(
-                f"{_EFFECTS[effect.kind]} sent {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
+                f"{VERBS[effect.kind].noun} sent {format_duration(now_s - entry.since_s)} ago ({entry.state}, "
                 f"attempt {entry.attempts}), checked again {soon(ctx, effect.deadline_s)}: "
                 f"{effect.proposal_id} ({entry.action})"
             )
-        lent = effect.operation.quota_from if isinstance(effect.operation, AdmitOperation) else {}
+        lent = effect.operation.quota_from
         if lent and effect.subject.name == workload:
             lines.append(f"where it lacks quota, it takes the reserved quota of {', '.join(lent.values())}")
         if workload in lent.values():
@@ -197,9 +197,6 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
             if victim.workload == workload
         ]
     return lines
-
-
-_EFFECTS = {"admit": "start", "evict": "eviction", "resize": "resize"}
 
 
 def _recorded(row: int, observation: Observation, decision: Decision) -> list[str]:

@@ -14,8 +14,8 @@ import pytest
 
 from actuators.kubernetes.levers.check_state import message, said_by
 from autopilot.contract.annotations import CHECK, CONTROLLER, MANAGE
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
+from autopilot.core.model.stops import StopReason
 from tests.kits.acting_kit import PODS, Acting, admit, evict
 from tests.kits.kueue_kit import SPACE
 from tests.kits.mig_kit import Scene

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from actuators.kubernetes.levers.evict_pods import job_fails
-from autopilot.core.model.operations import Save, StopReason
 from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.stops import Save, StopReason
 from tests.kits.acting_kit import PODS, Acting, evict, pod_spec
 from tests.kits.kueue_kit import JOBS
 from tests.unit.actuators.test_job_width import ELASTIC, finished, resize

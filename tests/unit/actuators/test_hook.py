@@ -12,8 +12,8 @@ import pytest
 from actuators.kubernetes.hook import Hooks
 from autopilot.checkpoint import Trainer
 from autopilot.contract.annotations import CHECKPOINT_PATH, CHECKPOINT_PORT, CHECKPOINT_REQUEST
-from autopilot.core.model.operations import Save
 from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.stops import Save
 from tests.kits.acting_kit import PODS, Acting, evict
 from tests.unit.actuators.test_saving import SAVES, answer
 

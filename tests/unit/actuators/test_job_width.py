@@ -9,8 +9,9 @@ import pytest
 from actuators.kubernetes.objects import conditions
 from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.objects import Slot
-from autopilot.core.model.operations import ResizeOperation, StopReason
 from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.stops import StopReason
+from autopilot.core.verbs.resize import ResizeOperation
 from tests.kits.acting_kit import Acting, admit, pod_spec
 from tests.kits.kueue_kit import JOBS, SPACE
 from tests.unit.actuators.test_plain_levers import running_on

@@ -10,8 +10,8 @@ from actuators.kubernetes.changes import GATED_BY
 from actuators.kubernetes.levers.check_state import our_check
 from apiserver.http.faults import QUIET, FaultPlan
 from autopilot.contract.annotations import CHECK, CONTROLLER, STOPPED
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.stops import StopReason
 from tests.kits.acting_kit import Acting, admit, evict
 from tests.kits.kueue_kit import SPACE
 

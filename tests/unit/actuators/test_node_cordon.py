@@ -9,8 +9,8 @@ import pytest
 from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.annotations import CONDEMNED, CORDONED
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import CordonOperation
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
+from autopilot.core.verbs.cordon import Cordon
 from tests.kits.acting_kit import Acting, Found, Identity
 
 OTHER = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -45,7 +45,7 @@ def cordon(scene: Any, node: str, number: str, *, on: bool, reason: str = "XID 7
     """The outcome of one instruction, by a new process."""
     acting, nodes = scene
     actuator = KubernetesActuator(acting.api("cordon"), nodes)
-    operation = CordonOperation(on=on, reason=reason)
+    operation = Cordon(on=on, reason=reason)
     subject = Subject(SubjectKind.NODE, node, node, 0)
     outcome = actuator.apply(Instruction(number, subject, operation, acting.now_s + 60.0, 1, "p"), acting.now_s)
     acting.run(2)

@@ -11,8 +11,8 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.upkeep import EVERY_S, OldOffers
 from autopilot.contract.annotations import OFFERED
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import OfferOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
+from autopilot.core.verbs.offer import Offer
 from tests.kits.acting_kit import Acting, Identity
 from tests.unit.actuators.test_node_cordon import Nodes, node_of
 
@@ -48,7 +48,7 @@ def offer(scene: Any, number: str, *, on: bool) -> Outcome:
     """The outcome of one instruction about n1, by a new process."""
     acting, nodes = scene
     actuator = KubernetesActuator(acting.api("offer"), nodes)
-    operation = OfferOperation(on=on, reason="nothing needs it")
+    operation = Offer(on=on, reason="nothing needs it")
     subject = Subject(SubjectKind.NODE, "n1", "n1", 0)
     return actuator.apply(Instruction(number, subject, operation, acting.now_s + 60.0, 1, "p"), acting.now_s)
 

@@ -10,8 +10,8 @@ import pytest
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api, Ref, Refusal
 from autopilot.contract.annotations import CONTROLLER, EFFECT, MANAGE
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.stops import StopReason
 from tests.kits.acting_kit import PODS, Acting, admit, evict, pod_spec
 from tests.kits.kueue_kit import JOBS
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.stops import StopReason
 from tests.kits.acting_kit import PODS, Acting, Found, Identity, admit, evict, pod_spec
 from tests.kits.kueue_kit import SPACE
 

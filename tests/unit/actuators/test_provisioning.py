@@ -9,13 +9,13 @@ import pytest
 from actuators.kubernetes.levers.provisioning import KUEUE_CONTROLLER
 from actuators.kubernetes.upkeep import OldRequests
 from autopilot.contract.annotations import EPOCH
-from autopilot.core.model.operations import ProvisionOperation
 from autopilot.core.model.records import Instruction, OutcomeKind
+from autopilot.core.verbs.provision import Provision
 from tests.kits.acting_kit import Acting, admit
 from tests.kits.autoscaler_kit import ROOT, Autoscaler
 from tests.kits.kueue_kit import JOBS
 
-ASK = ProvisionOperation(pool="h100", nodes=4, provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io")
+ASK = Provision(pool="h100", nodes=4, provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io")
 
 
 def ask(acting: Acting, uid: str, number: str = "1/p/w", **more: float) -> Instruction:

@@ -10,8 +10,8 @@ import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, HEARTBEAT, HEARTBEAT_OLD_S
-from autopilot.core.model.operations import Save, StopReason
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.stops import Save, StopReason
 from tests.kits.acting_kit import PODS, Acting, Silent, evict
 
 SAVES = {"gpu-autopilot.io/checkpoint-on-request": "true"}

@@ -9,8 +9,8 @@ import pytest
 from actuators.kubernetes.levers.check_state import our_check
 from actuators.kubernetes.levers.leftover import PATIENCE_S, LeftoverRetries
 from autopilot.contract.annotations import CHECK, STOPPED
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.stops import StopReason
 from tests.kits.acting_kit import TIME, Acting, admit, evict
 from tests.kits.kueue_kit import JOBS, SPACE
 

@@ -13,8 +13,8 @@ from actuators.kubernetes.upkeep import OldCeilings
 from autopilot.contract.scaling import CEILING, FLOOR, read_ceiling
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.records import OutcomeKind
+from autopilot.core.verbs.ceiling import Ceiling
 from tests.kits.acting_kit import Acting
 from tests.kits.scaling_kit import APPS, Obj, Scaling
 
@@ -130,7 +130,10 @@ def test_an_interrupted_ceiling_is_finished(scaling: Scaling) -> None:
     record = {"id": "7/p/s", "replicas": 0, "until": until_s, "owner": 3, "ours": 0, "generation": 1, "revision": ""}
     scaling.ask("PATCH", f"{APPS}/deployments/{name}", {"metadata": {"annotations": {NOTE: json.dumps(record)}}})
     fresh = KubernetesActuator(scaling.acting.api("ceiling"), scaling)
-    meta, operation = scaling.read(name)["metadata"], CeilingOperation(replicas=0, until_s=until_s)
+    meta, operation = (
+        scaling.read(name)["metadata"],
+        Ceiling(replicas=0, until_s=until_s, had=2, gpus=1.0, owner="t/ann"),
+    )
     for number, known in (("8/p/s", False), ("7/p/s", True)):
         made = scaling.acting.instruction(meta["uid"], operation, number=number)
         sent = replace(made, subject=Subject(SubjectKind.SERVICE, f"default/{name}", meta["uid"], meta["generation"]))

@@ -12,8 +12,8 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.scaling import FLOOR, read_floor
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import OutcomeKind
+from autopilot.core.verbs.scale import Scale
 from tests.kits.acting_kit import Acting
 from tests.kits.scaling_kit import APPS, Obj, Scaling
 
@@ -184,7 +184,7 @@ def test_a_service_that_its_owner_changed_is_a_conflict(scaling: Scaling) -> Non
     name = scaling.service(annotations=ALLOWED)
     meta = scaling.read(name)["metadata"]
     scaling.set_by_hand(name, 3)
-    operation = ScaleOperation(replicas=5, until_s=scaling.acting.now_s + 60)
+    operation = Scale(replicas=5, until_s=scaling.acting.now_s + 60)
     made = scaling.acting.instruction(meta["uid"], operation, number="old")
     subject = Subject(SubjectKind.SERVICE, f"default/{name}", meta["uid"], meta["generation"])
     outcome = scaling.actuator.apply(replace(made, subject=subject), scaling.acting.now_s)

@@ -9,8 +9,8 @@ import pytest
 
 from actuators.kubernetes.api import Api, Refusal
 from apiserver.http.faults import QUIET, STARTING, FaultPlan
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.stops import StopReason
 from autopilot.readiness.checks import run_checks
 from autopilot.readiness.line import Asked, Status
 from autopilot.service.cluster_api import ClusterApi

@@ -6,8 +6,8 @@ import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.annotations import MANAGE
-from autopilot.core.model.operations import Save, StopReason
 from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.stops import Save, StopReason
 from tests.kits.acting_kit import Acting, Silent, admit, evict
 from tests.unit.actuators.test_job_width import ELASTIC, elastic_job, resize
 from tests.unit.actuators.test_plain_levers import running_on

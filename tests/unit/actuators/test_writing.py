@@ -13,8 +13,8 @@ from actuators.kubernetes.api import Answer, Api, Obj, Ref, Refusal, answer_of
 from actuators.kubernetes.upkeep import EVERY_S, GONE_S, ActiveCheck, OldPlacements
 from actuators.kubernetes.writing import Stop, Writer
 from autopilot.contract.annotations import CHECK, EFFECT, EPOCH
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.records import OutcomeKind
+from autopilot.core.model.stops import StopReason
 from tests.kits.acting_kit import Acting, admit, evict
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE
 

@@ -9,8 +9,8 @@ import pytest
 from actuators.kubernetes.levers.stopped import mark_for
 from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.snapshot import State
+from autopilot.core.model.stops import StopReason
 from autopilot.playground.stage import Stage
 from tests.kits.playground_kit import found_until, job, person, stage_of
 

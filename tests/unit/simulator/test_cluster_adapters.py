@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, ResizeOperation, StopReason
 from autopilot.core.model.records import Instruction, OutcomeKind, Slot
 from autopilot.core.model.snapshot import (
     NodeTable,
@@ -19,6 +18,11 @@ from autopilot.core.model.snapshot import (
     WorkloadTable,
     make,
 )
+from autopilot.core.model.stops import StopReason
+from autopilot.core.model.verb import Operation
+from autopilot.core.verbs.admit import AdmitOperation
+from autopilot.core.verbs.evict import EvictOperation
+from autopilot.core.verbs.resize import ResizeOperation
 from simulator.running.accounting import Accounts
 from simulator.running.cluster_actuator import ClusterActuator
 from simulator.running.cluster_collector import ClusterCollector

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import ServiceTable
+from autopilot.core.verbs.scale import Scale
 from simulator.baselines.textbook import fifo_skip
 from simulator.inference.services import GENERATION, ServiceFleet
 from simulator.running.cluster_actuator import ClusterActuator
@@ -111,7 +111,7 @@ def test_the_table_shows_the_floor_the_need_and_the_load() -> None:
 def instruction(replicas: int = 3, **subject: Any) -> Instruction:
     """A floor of three of the only service."""
     service = Subject(SubjectKind.SERVICE, "chat", uid_of("service", 0), GENERATION)
-    operation = ScaleOperation(replicas=replicas, until_s=1800.0)
+    operation = Scale(replicas=replicas, until_s=1800.0)
     return Instruction("e1", replace(service, **subject), operation, 720.0, 1, "p")
 
 

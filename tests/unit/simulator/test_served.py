@@ -12,9 +12,9 @@ import pytest
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Instruction, OutcomeKind, Work
 from autopilot.core.model.snapshot import State
+from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.service.cluster_process import serve_world
 from autopilot.service.listeners import Listener
 from simulator.baselines.textbook import fifo_skip

@@ -9,9 +9,12 @@ import pytest
 
 from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.objects import Subject, SubjectKind
-from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, Save, StopReason
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import Displace, Gate, SloClass, State, Topology
+from autopilot.core.model.stops import Save, StopReason
+from autopilot.core.model.verb import Operation
+from autopilot.core.verbs.admit import AdmitOperation
+from autopilot.core.verbs.evict import EvictOperation
 from tests.kits.kube_objects import (
     EPOCH_S,
     Json,

@@ -8,9 +8,9 @@ import pytest
 
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import OutcomeKind
 from autopilot.core.model.snapshot import State
+from autopilot.core.verbs.admit import AdmitOperation
 from tests.kits.core_world import (
     AUTO,
     HOLDING,

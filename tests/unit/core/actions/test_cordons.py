@@ -8,9 +8,9 @@ import pytest
 
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.objects import SubjectKind
-from autopilot.core.model.operations import CordonOperation
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Outcome, OutcomeKind
+from autopilot.core.verbs.cordon import Cordon
 from tests.kits.core_world import decide, with_policy, world
 from tests.kits.ticking_world import EAGER
 
@@ -28,7 +28,7 @@ def cordons(step: Step) -> list[tuple[str, bool]]:
     """Node and direction of each instruction."""
     found = [(each.subject, each.operation) for each in step.instructions]
     assert all(subject.kind == SubjectKind.NODE for subject, _ in found)
-    return [(subject.uid, each.on) for subject, each in found if isinstance(each, CordonOperation)]
+    return [(subject.uid, each.on) for subject, each in found if isinstance(each, Cordon)]
 
 
 def test_a_condemned_node_is_cordoned_once_and_opened_when_it_is_sound() -> None:
@@ -36,7 +36,7 @@ def test_a_condemned_node_is_cordoned_once_and_opened_when_it_is_sound() -> None
     first = look(0.0, GONE_BUS)
     assert cordons(first) == [("node-0", True)]
     (effect,) = first.instructions
-    assert isinstance(effect.operation, CordonOperation)
+    assert isinstance(effect.operation, Cordon)
     assert effect.operation.reason == "XID 79 on GPU-3"
     assert not cordons(look(5.0, GONE_BUS, first.memory))
     closed = look(10.0, GONE_BUS, first.memory, closed=True)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import MixKind, abstaining_mix
 from autopilot.core.model.hours import next_edge_s, parse_hours, within_hours
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode, Policy, check_policy
 from autopilot.core.model.records import Observation, Proposal
+from autopilot.core.model.stops import StopReason
 from tests.kits.core_world import decide, holds, waits, with_policy
 from tests.kits.expected_world import (
     HOUR_S,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import About, Evidence, Note, Save
 from autopilot.core.quota.spending import remember_spending, runaways, spent_by
+from autopilot.core.verbs.evict import EvictOperation
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import decide, evicted, holds, observe, snapshot, with_policy
 from tests.kits.instructions import asked

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory, Disruption, ServiceRecord, Step
-from autopilot.core.model.operations import RecutOperation, ScaleOperation
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Observation, Proposal
 from autopilot.core.model.snapshot import Recut, SloClass
+from autopilot.core.verbs.recut import RecutGpu
+from autopilot.core.verbs.scale import Scale
 from autopilot.explain.proposals import proposal_words
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, queue_tree, snapshot, waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
@@ -180,10 +181,10 @@ def test_a_service_in_breach_gets_an_instance() -> None:
 # --- new geometry -----------------------------------------------------------------------------------
 
 
-def recuts(step: Step) -> list[tuple[str, RecutOperation]]:
+def recuts(step: Step) -> list[tuple[str, RecutGpu]]:
     """Changes of geometry that were started."""
     found = [(each.subject.uid, each.operation) for each in step.instructions]
-    return [(uid, operation) for uid, operation in found if isinstance(operation, RecutOperation)]
+    return [(uid, operation) for uid, operation in found if isinstance(operation, RecutGpu)]
 
 
 def test_idle_capacity_is_cut_for_a_replica_that_is_foreseen() -> None:
@@ -296,7 +297,7 @@ def test_only_replicas_of_the_same_kind_give_way_to_a_need(profile: int, floors:
     memory = ControllerMemory(services={name: ServiceRecord(**_fields(LEARNED["chat"])) for name in ("ahead", "need")})
     step = told(seen_now, memory, modes=EVERY | {"regeometry": Mode.OFF})
     found = [each for each in step.instructions if each.kind == "scale"]
-    assert [(each.subject.name, asked(each, ScaleOperation).replicas) for each in found] == floors
+    assert [(each.subject.name, asked(each, Scale).replicas) for each in found] == floors
 
 
 def _fields(record: ServiceRecord) -> dict[str, Any]:

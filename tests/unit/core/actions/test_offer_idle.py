@@ -9,9 +9,9 @@ import numpy as np
 
 from autopilot.core.model.forecast import ExpectedMix
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.operations import OfferOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Outcome, OutcomeKind
+from autopilot.core.verbs.offer import Offer
 from tests.kits.core_world import decide, holds, waits, with_policy, world
 from tests.kits.ticking_world import EAGER
 
@@ -42,7 +42,7 @@ def look(
 def offers(step: Step) -> list[tuple[str, bool]]:
     """Node and direction of each instruction."""
     found = [(each.subject.uid, each.operation) for each in step.instructions]
-    return sorted((node, each.on) for node, each in found if isinstance(each, OfferOperation))
+    return sorted((node, each.on) for node, each in found if isinstance(each, Offer))
 
 
 def done(step: Step) -> tuple[Outcome, ...]:

@@ -9,9 +9,9 @@ import pytest
 
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory, Noted
-from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.records import About, Evidence, Note, Observation, Save
 from autopilot.core.model.snapshot import State
+from autopilot.core.verbs.evict import EvictOperation
 from tests.kits.core_world import (
     decide,
     evicted,

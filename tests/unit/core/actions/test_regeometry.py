@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
+from autopilot.core.verbs.recut import RecutGpu
 from autopilot.replay.unequal import first_unequal
 from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
 from tests.kits.demand_world import expecting
@@ -26,11 +26,9 @@ def cut_world(*work: Item, now_s: float = 0.0, cuts: object = None, **more: obje
     return world("1x8", work, now_s, cuts=cuts or {0: SMALL}, **more)  # type: ignore[arg-type]
 
 
-def recuts(step: Step) -> dict[str, RecutOperation]:
+def recuts(step: Step) -> dict[str, RecutGpu]:
     """The changes that a decision starts, by GPU."""
-    return {
-        each.subject.uid: each.operation for each in step.instructions if isinstance(each.operation, RecutOperation)
-    }
+    return {each.subject.uid: each.operation for each in step.instructions if isinstance(each.operation, RecutGpu)}
 
 
 def code_of(step: Step, observation: Observation, name: str) -> Code:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from autopilot.core.model.memory import RecutRecord, Step
-from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
+from autopilot.core.verbs.recut import RecutGpu
 from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
 from tests.kits.demand_world import expecting
 from tests.kits.story_kit import story
@@ -35,11 +35,9 @@ def seen(*work: Item, cuts: object = None, now_s: float = 0.0, **more: object) -
     return world("2x2", work, now_s, cuts={2: SMALL, 3: SMALL} if cuts is None else cuts, **more)  # type: ignore[arg-type]
 
 
-def changes(step: Step) -> dict[str, RecutOperation]:
+def changes(step: Step) -> dict[str, RecutGpu]:
     """The changes that a decision starts, by GPU."""
-    return {
-        each.subject.uid: each.operation for each in step.instructions if isinstance(each.operation, RecutOperation)
-    }
+    return {each.subject.uid: each.operation for each in step.instructions if isinstance(each.operation, RecutGpu)}
 
 
 BUSY = holds("busy", 2, [0, 1], gpus_per_member=2, preemptible=False)

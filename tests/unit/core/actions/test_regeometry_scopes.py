@@ -6,10 +6,12 @@ import pytest
 
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.objects import SubjectKind
-from autopilot.core.model.operations import EvictOperation, RecutOperation, StopReason
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import Recut, SloClass
+from autopilot.core.model.stops import StopReason
+from autopilot.core.verbs.evict import EvictOperation
+from autopilot.core.verbs.recut import RecutGpu
 from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
 from tests.kits.ticking_world import EAGER
 
@@ -31,11 +33,9 @@ def seen(*work: Item, cuts: object = None, now_s: float = 0.0, **more: object) -
     return world("2x2", work, now_s, cuts=cuts or {0: SMALL, 2: SMALL}, **more)  # type: ignore[arg-type]
 
 
-def recuts(step: Step) -> dict[str, RecutOperation]:
+def recuts(step: Step) -> dict[str, RecutGpu]:
     """The changes that a decision starts, by GPU."""
-    return {
-        each.subject.uid: each.operation for each in step.instructions if isinstance(each.operation, RecutOperation)
-    }
+    return {each.subject.uid: each.operation for each in step.instructions if isinstance(each.operation, RecutGpu)}
 
 
 def states(step: Step) -> dict[str, str]:

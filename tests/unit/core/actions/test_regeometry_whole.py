@@ -11,13 +11,13 @@ import pytest
 
 from autopilot.core.model.forecast import MixKind
 from autopilot.core.model.memory import RecutRecord, Step
-from autopilot.core.model.operations import RecutOperation
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, RecutDraft, Submit
+from autopilot.core.planning.draft import Case, Submit
+from autopilot.core.verbs.recut import RecutDraft, RecutGpu
 from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
 from tests.kits.demand_world import expecting
 from tests.kits.ticking_world import EAGER
@@ -45,7 +45,7 @@ def left(step: Step) -> set[str]:
     return {
         each.subject.uid
         for each in step.instructions
-        if isinstance(each.operation, RecutOperation) and each.operation.after is None
+        if isinstance(each.operation, RecutGpu) and each.operation.after is None
     }
 
 
@@ -68,7 +68,7 @@ def test_an_idle_gpu_leaves_mig_mode_for_a_gang_that_waits() -> None:
     """The precondition is the present geometry, and the gang waits with the code `recut`."""
     now = seen(BUSY, whole("w", 1))
     step = decide(now, BOTH)
-    (change,) = [each.operation for each in step.instructions if isinstance(each.operation, RecutOperation)]
+    (change,) = [each.operation for each in step.instructions if isinstance(each.operation, RecutGpu)]
     assert (change.before, change.after) == (SMALL, None)
     assert code_of(step, now, "w") == Code.RECUT
     (proposal,) = step.decision.plan.proposals
@@ -114,7 +114,7 @@ def test_a_request_that_is_worth_more_leaves_a_gang_out() -> None:
     """It takes one of the two idle GPUs; the other one stays as it is, because the gang could not start on it."""
     long = waits("i", 1, mig_profile=3, limit_s=80_000.0)
     step = decide(seen(BUSY, long, whole("w", 2, limit_s=3000.0)), BOTH)
-    (change,) = [each.operation for each in step.instructions if isinstance(each.operation, RecutOperation)]
+    (change,) = [each.operation for each in step.instructions if isinstance(each.operation, RecutGpu)]
     assert change.after == (("7g.80gb", 0),)
 
 
@@ -181,8 +181,8 @@ def test_the_guard_refuses_to_swap_mig_mode_back() -> None:
 
     def swap(_ctx: Context, submit: Submit) -> None:
         case = Case("regeometry", "recut")
-        bounds = {"case": case, "benefit_gpu_s": 1e9, "cost_gpu_s": 1.0, "evidence": (), "pool": "pool"}
-        submit(RecutDraft(gpu=0, before=None, after=halves, **bounds))  # type: ignore[arg-type]
+        verb = RecutGpu(pool="pool", before=None, after=halves, scope="instance", node="node-0", index=0)
+        submit(RecutDraft(case=case, verb=verb, row=0, benefit_gpu_s=1e9, cost_gpu_s=1.0, evidence=()))
 
     actions, return_s = (Action("regeometry", "", swap),), BOTH.regeometry.return_s
     memory = replace(decide(seen(), BOTH).memory, recuts={"GPU-0": record(SMALL, None)})

@@ -8,11 +8,11 @@ import pytest
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.operations import ProvisionOperation
 from autopilot.core.model.policy import Mode, Policy, check_policy
 from autopilot.core.model.policy_capacity import CLASS
 from autopilot.core.model.records import Outcome, OutcomeKind
 from autopilot.core.model.snapshot import Topology
+from autopilot.core.verbs.provision import Provision
 from tests.kits.core_world import decide, holds, waits, with_policy, world
 from tests.kits.ticking_world import EAGER
 
@@ -34,7 +34,7 @@ def look(
 def asked(step: Step) -> list[tuple[str, str, int]]:
     """Gang, pool and nodes of each instruction."""
     found = [(each.subject.name, each.operation) for each in step.instructions]
-    return [(name, each.pool, each.nodes) for name, each in found if isinstance(each, ProvisionOperation)]
+    return [(name, each.pool, each.nodes) for name, each in found if isinstance(each, Provision)]
 
 
 def test_a_gang_that_does_not_fit_asks_for_what_is_missing_once() -> None:
@@ -44,7 +44,7 @@ def test_a_gang_that_does_not_fit_asks_for_what_is_missing_once() -> None:
     first = look(300.0, gang)
     assert asked(first) == [("g", POOL, 2)]
     (effect,) = first.instructions
-    assert isinstance(effect.operation, ProvisionOperation)
+    assert isinstance(effect.operation, Provision)
     assert (effect.operation.provisioning_class, effect.deadline_s) == (CLASS, 3900.0)
     again = look(900.0, gang, first.memory)
     assert not asked(again)

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 from autopilot.core.actions import scale_ahead
-from autopilot.core.model.changes import ScaleChange
 from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.operations import ScaleOperation
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Gap, Instruction, Observation, OutcomeKind, Proposal, View
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, ScaleDraft, Submit
+from autopilot.core.planning.draft import Draft, Submit, VerbDraft
 from autopilot.core.tracking.lifecycle import next_deadline_s
 from autopilot.core.tracking.replicas import Ahead
+from autopilot.core.verbs.scale import Scale
 from autopilot.explain.proposals import explain_decision, proposal_words
 from autopilot.explain.view import explain_proposal, view_of
 from tests.kits.core_world import (
@@ -61,9 +60,7 @@ def tell(observation: Observation, memory: ControllerMemory | None = None, **pol
 def floors(step: Step) -> list[tuple[int, float]]:
     """Floors that were instructed, and until when."""
     return [
-        (asked(each, ScaleOperation).replicas, asked(each, ScaleOperation).until_s)
-        for each in step.instructions
-        if each.kind == "scale"
+        (asked(each, Scale).replicas, asked(each, Scale).until_s) for each in step.instructions if each.kind == "scale"
     ]
 
 
@@ -92,7 +89,7 @@ def test_a_burst_that_is_foreseen_raises_the_floor_at_once() -> None:
     proposal = case(step)
     assert (proposal.queue, proposal.change, proposal.accepted) == (
         "web",
-        ScaleChange(replicas=5, until_s=1900.0),
+        Scale(replicas=5, until_s=1900.0),
         True,
     )
     # Two replicas serve four requests/s: more come in three of ten cases, and three replicas wait through the others.
@@ -206,7 +203,7 @@ def test_the_guard_judges_the_forecast_and_not_what_the_action_claims_of_it() ->
         scale_ahead.ACTION.propose(ctx, lambda draft: submit(_boastful(draft)))
 
     def _boastful(draft: Draft) -> Draft:
-        assert isinstance(draft, ScaleDraft)
+        assert isinstance(draft, VerbDraft)
         return replace(draft, ahead=_boast(draft.ahead))
 
     def _boast(ahead: Ahead | None) -> Ahead | None:
@@ -404,7 +401,7 @@ def test_foresight_gives_way_to_a_need_that_finds_no_place() -> None:
     records = {name: replace(LEARNED["chat"], desired=((-1.0, 6),)) for name in ("ahead", "need")}
     for needed, told in ((2, [("ahead", 2)]), (1, [("ahead", 6), ("need", 6)])):
         step = tell(crowded(needed), ControllerMemory(services=records), scale_ahead={"most_ratio": 4.0})
-        assert [(each.subject.name, asked(each, ScaleOperation).replicas) for each in step.instructions] == told
+        assert [(each.subject.name, asked(each, Scale).replicas) for each in step.instructions] == told
 
 
 def test_a_floor_that_rose_stays_through_the_dwell_whenever_it_was_wished_for() -> None:

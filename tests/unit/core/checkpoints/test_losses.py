@@ -9,10 +9,11 @@ import pytest
 
 from autopilot.core.checkpoints.losses import REQUESTS, Losses, saves_ratio, settle_stops, share, stop_losses
 from autopilot.core.model.memory import ControllerMemory, InFlight, Stop
-from autopilot.core.model.operations import EvictOperation, StopReason
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Cause, Loss, Outcome, OutcomeKind, Save
 from autopilot.core.model.snapshot import QueueTable, make
+from autopilot.core.model.stops import StopReason
+from autopilot.core.verbs.evict import EvictOperation
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
 from autopilot.memory_store import memory_text, read_memory_text
 from simulator.running.cluster_collector import ClusterCollector

@@ -10,9 +10,10 @@ import pytest
 
 from autopilot.core.checkpoints.writers import in_turn
 from autopilot.core.model.memory import InFlight
-from autopilot.core.model.operations import EvictOperation, StopReason
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import About, Evidence, Instruction, Note, NoteCode, Save
+from autopilot.core.model.stops import StopReason
+from autopilot.core.verbs.evict import EvictOperation
 from autopilot.explain.proposals import explain_decision
 from simulator.running.cluster_actuator import ClusterActuator
 from simulator.world.cluster import Cluster

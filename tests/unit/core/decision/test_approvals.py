@@ -71,7 +71,8 @@ class Scenario:
 
     def __call__(self, ctx: Any, submit: Callable[[Any], bool]) -> None:
         """Propose it."""
-        from autopilot.core.planning.draft import Case, EvictDraft
+        from autopilot.core.planning.draft import Case
+        from autopilot.core.verbs.evict import EvictDraft
 
         names = ctx.observation.snapshot.workloads.id.tolist()
         row = names.index("v")

@@ -8,13 +8,13 @@ from itertools import permutations
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory, Failure, InFlight
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import (
     Code,
     Command,
     Outcome,
     OutcomeKind,
 )
+from autopilot.core.verbs.admit import AdmitOperation
 from tests.kits.core_world import (
     AUTO,
     decide,

@@ -9,9 +9,9 @@ import pytest
 from autopilot.core.decision.planner import plan
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
-from autopilot.core.model.operations import StopReason
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Observation, Verdict
+from autopilot.core.model.stops import StopReason
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from tests.kits.core_world import (

@@ -13,25 +13,22 @@ from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import allow
 from autopilot.core.model.memory import ControllerMemory, InFlight, Step
-from autopilot.core.model.operations import AdmitOperation, EvictOperation, Operation, ResizeOperation, StopReason
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Evidence, Observation, Verdict
 from autopilot.core.model.snapshot import ServiceTable, State, make
+from autopilot.core.model.stops import StopReason
+from autopilot.core.model.verb import Operation
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.action import Action, cases_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import takes_gpus
-from autopilot.core.planning.draft import (
-    AdmitDraft,
-    Case,
-    Draft,
-    EvictDraft,
-    Eviction,
-    GrowDraft,
-    PipelineDraft,
-    Submit,
-)
+from autopilot.core.planning.draft import Case, Draft, Eviction, Submit
+from autopilot.core.verbs.admit import AdmitDraft, AdmitOperation
+from autopilot.core.verbs.evict import EvictDraft, EvictOperation
+from autopilot.core.verbs.grow import GrowDraft
+from autopilot.core.verbs.pipeline import PipelineDraft
+from autopilot.core.verbs.resize import ResizeOperation
 from tests.kits.core_world import decide, holds, observe, snapshot, waits, with_policy
 from tests.kits.instructions import STOP, instruct
 from tests.kits.ticking_world import EAGER

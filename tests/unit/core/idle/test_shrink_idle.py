@@ -12,8 +12,8 @@ import pytest
 from autopilot.core.idle.evidence import patience, returning_rows
 from autopilot.core.model.memory import Step
 from autopilot.core.model.objects import CeilingWay
-from autopilot.core.model.operations import CeilingOperation
 from autopilot.core.model.snapshot import SloClass
+from autopilot.core.verbs.ceiling import Ceiling
 from tests.kits.core_world import decide, observe, with_policy
 from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
 from tests.kits.idle_world import NOW_S, QUICK, look
@@ -25,7 +25,7 @@ def ceilings(step: Step) -> list[tuple[int, str]]:
     return [
         (each.operation.replicas, reasons[each.proposal_id])
         for each in step.instructions
-        if isinstance(each.operation, CeilingOperation)
+        if isinstance(each.operation, Ceiling)
     ]
 
 
@@ -200,8 +200,8 @@ def test_what_came_to_nothing_is_forgotten() -> None:
 def test_a_ceiling_is_done_when_the_replicas_are_gone() -> None:
     """Its record comes first: a controller that died after it has left the replicas to the next one."""
     step = due()
-    (sent,) = [each for each in step.instructions if isinstance(each.operation, CeilingOperation)]
-    assert isinstance(sent.operation, CeilingOperation)
+    (sent,) = [each for each in step.instructions if isinstance(each.operation, Ceiling)]
+    assert isinstance(sent.operation, Ceiling)
     until_s, now_s = sent.operation.until_s, NOW_S + GRACE_S + 912.0
     for replicas, open_still in ((2, True), (0, False)):
         snap = scene(replicas=replicas, ready_replicas=replicas, ceiling=0, ceiling_until_s=until_s)

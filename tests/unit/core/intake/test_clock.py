@@ -31,7 +31,6 @@ from autopilot.core.model.memory import (
     Noted,
     Step,
 )
-from autopilot.core.model.operations import EvictOperation, StopReason
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import (
@@ -46,6 +45,8 @@ from autopilot.core.model.records import (
     Work,
 )
 from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.model.stops import StopReason
+from autopilot.core.verbs.evict import EvictOperation
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import InMemoryStore
 from tests.kits.core_world import (

@@ -9,13 +9,12 @@ import pytest
 
 from autopilot.app.decisions.past import Past
 from autopilot.core.model.approvals import group_of, seen_of
-from autopilot.core.model.changes import AdmitChange
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.objects import SchedulerQuota, SideEffect, Taken
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import SloClass
+from autopilot.core.verbs.admit import AdmitChange, AdmitOperation
 from autopilot.explain.proposals import Answer, answer_of, proposal_words
 from autopilot.explain.story.telling import tell
 from autopilot.explain.view import explain_proposal, view_of

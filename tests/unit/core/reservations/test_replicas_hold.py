@@ -11,10 +11,10 @@ import pytest
 
 from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.operations import ResizeOperation
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import NoteCode, Observation
 from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable
+from autopilot.core.verbs.resize import ResizeOperation
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, started, waits, why_waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.instructions import asked

@@ -10,11 +10,11 @@ import pytest
 
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, Step
-from autopilot.core.model.operations import EvictOperation
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Save
 from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.hangs import doing_nothing
+from autopilot.core.verbs.evict import EvictOperation
 from autopilot.explain.notes import note_words
 from tests.kits.core_world import decide, evicted, holds, observe, snapshot, waits, with_policy
 from tests.kits.hang_world import fleet, measured, training

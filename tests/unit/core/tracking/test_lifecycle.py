@@ -9,10 +9,10 @@ import pytest
 
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory, Disruption, Failure, InFlight
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.records import Cause, Command, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
+from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, decide, done, holds, started, taken_in, waits, world
 from tests.kits.instructions import STOP, instruct

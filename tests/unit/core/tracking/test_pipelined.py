@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import NoteCode, Slot, Victim
 from autopilot.core.model.snapshot import Gate, State
 from autopilot.core.placement.vacate import vacate
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.tracking.pipelined import Lookup
+from autopilot.core.verbs.admit import AdmitOperation
 from tests.kits.core_world import Item, decide, holds, snapshot, started, waits, with_policy, world
 from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER, Ticking, rows_of, tenants

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.guards import GUARDS
-from autopilot.core.model.changes import AdmitChange, EvictChange, RecutChange, ReserveChange, ScaleChange
 from autopilot.core.model.memory import ControllerMemory, InFlight, StormRecord
 from autopilot.core.model.objects import Subject, SubjectKind, Victim
-from autopilot.core.model.operations import AdmitOperation
 from autopilot.core.model.policy_storms import Storms
 from autopilot.core.model.records import (
     Code,
@@ -29,6 +27,11 @@ from autopilot.core.model.records import (
     no_refusals,
 )
 from autopilot.core.tracking.storms import count_acts, events_in_hour, judge_storms, limit_of, storm_timers_s
+from autopilot.core.verbs.admit import AdmitChange, AdmitOperation
+from autopilot.core.verbs.evict import EvictChange
+from autopilot.core.verbs.recut import RecutGpu
+from autopilot.core.verbs.reserve import ReserveChange
+from autopilot.core.verbs.scale import Scale
 from tests.kits.core_world import decide, holds, waits, with_policy, world
 from tests.kits.demand_world import serving
 from tests.kits.ticking_world import EAGER, Ticking, tenants
@@ -45,11 +48,11 @@ def victim(name: str) -> Victim:
 
 def proposal(action: str, change: Any, subject: str = "w") -> Proposal:
     """An accepted proposal."""
-    kind = SubjectKind.SERVICE if isinstance(change, ScaleChange) else SubjectKind.WORKLOAD
+    kind = SubjectKind.SERVICE if isinstance(change, Scale) else SubjectKind.WORKLOAD
     return Proposal("p", action, Subject(kind, subject, subject, 0), "q", "t", change, accepted=True)
 
 
-CUT = proposal("regeometry", RecutChange(pool="p", before=None, after=(), scope="instance", node="n", index=0))
+CUT = proposal("regeometry", RecutGpu(pool="p", before=None, after=(), scope="instance", node="n", index=0))
 
 
 def acted(memory: ControllerMemory, now_s: float, *proposals: Proposal) -> ControllerMemory:
@@ -82,7 +85,7 @@ def test_a_workload_that_is_stopped_again_within_the_hour_is_a_reversal() -> Non
 
 def test_a_floor_that_rises_within_an_hour_of_its_fall_is_a_reversal() -> None:
     """The first rise counts, the next does not; a fall alone does not."""
-    lower, higher = ScaleChange(replicas=1, until_s=9e9), ScaleChange(replicas=4, until_s=9e9)
+    lower, higher = Scale(replicas=1, until_s=9e9), Scale(replicas=4, until_s=9e9)
     memory = acted(ControllerMemory(), 0.0, proposal("scale_ahead", lower, "chat"))
     memory = acted(memory, 100.0, proposal("scale_ahead", lower, "chat"))
     assert events(memory, "scale_ahead", 100.0) == 0

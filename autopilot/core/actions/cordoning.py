@@ -5,20 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.hardware.xid_facts import Remedy, error_of, gpu_remedies
-from autopilot.core.model.records import About, Evidence, Note
+from autopilot.core.model.records import About, Change, Evidence, Note
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, CordonDraft, NoteCase, Submit
+from autopilot.core.planning.draft import Case, NoteCase, Submit, VerbDraft
 from autopilot.core.tracking.cordons import condemning, to_cordon, to_uncordon
 from autopilot.core.tracking.recuts import under_recut
+from autopilot.core.verbs import cordon
 
 CORDON = Case(
     "recover",
-    "cordon",
+    cordon.KIND,
     "condemned",
     "cordon it: {error} on {gpu}, which asks for {asks_for}; no scheduler uses it until it is repaired",
 )
 OUT_OF_USE = NoteCase("gpu_out_of_use", "{subject} of {node} takes no new work: {error}, which asks for {asks_for}")
-UNCORDON = Case("recover", "cordon", "repaired", "uncordon it: the error that it was cordoned for is gone")
+UNCORDON = Case("recover", cordon.KIND, "repaired", "uncordon it: the error that it was cordoned for is gone")
+CASES = (CORDON, UNCORDON)
 
 _ASKS = {
     Remedy.INSPECT: "a person's look",
@@ -35,14 +37,12 @@ def propose_cordons(ctx: Context, submit: Submit) -> None:
     _note_errors(ctx)
     broken = condemning(ctx.memory, snapshot)
     for row in to_cordon(ctx.memory, snapshot):
-        bad = np.flatnonzero((snapshot.gpus.node == row) & broken).tolist()
-        why = (
-            Evidence("error", f"XID {int(snapshot.gpus.xid[bad[0]])}"),
-            Evidence("gpu", str(snapshot.gpus.uuid[bad[0]])),
-        )
-        submit(_cordon_draft(ctx, row, CORDON, *why, Evidence("asks_for", "a restart of the node"), on=True))
+        gpu = np.flatnonzero((snapshot.gpus.node == row) & broken).tolist()[0]
+        error, uuid = f"XID {int(snapshot.gpus.xid[gpu])}", str(snapshot.gpus.uuid[gpu])
+        why = (Evidence("error", error), Evidence("gpu", uuid), Evidence("asks_for", "a restart of the node"))
+        submit(_draft(ctx, row, CORDON, cordon.Cordon(on=True, reason=f"{error} on {uuid}"), *why))
     for row in to_uncordon(ctx.memory, snapshot):
-        submit(_cordon_draft(ctx, row, UNCORDON, on=False))
+        submit(_draft(ctx, row, UNCORDON, cordon.Cordon(on=False, reason="repaired on it")))
 
 
 def _note_errors(ctx: Context) -> None:
@@ -58,13 +58,13 @@ def _note_errors(ctx: Context) -> None:
         ctx.plan.note(Note(OUT_OF_USE.code, About.GPU, str(snapshot.gpus.uuid[gpu]), facts=facts))
 
 
-def _cordon_draft(ctx: Context, row: int, case: Case, *why: Evidence, on: bool) -> CordonDraft:
+def _draft(ctx: Context, row: int, case: Case, verb: Change, *why: Evidence) -> VerbDraft:
     """It is worth the use of the node's GPUs up to the horizon."""
     gpus = int(ctx.observation.snapshot.nodes.gpus[row])
-    return CordonDraft(
+    return VerbDraft(
         case=case,
-        node=row,
-        on=on,
+        verb=verb,
+        row=row,
         benefit_gpu_s=gpus * ctx.policy.horizon_s,
         cost_gpu_s=0.0,
         evidence=(*why, Evidence("gpus", gpus, "GPUs of the node")),

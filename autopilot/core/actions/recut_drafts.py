@@ -13,56 +13,58 @@ from autopilot.core.model.records import Evidence, Geometry
 from autopilot.core.model.snapshot import F64
 from autopilot.core.model.units import counted
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, RecutDraft
+from autopilot.core.planning.draft import Case
 from autopilot.core.planning.instance_requests import Waiting, counts_in
 from autopilot.core.planning.whole_gpus import WholeGang
+from autopilot.core.verbs import recut
+from autopilot.core.verbs.recut import RecutDraft, recut_of
 
 NAME = "regeometry"
 WAITING = Case(
     NAME,
-    "recut",
+    recut.KIND,
     "waiting",
     words="cut {cut_from} into {cut_into} for {waiting:waiting request}; {expected} more expected within {within}; the "
     "idle capacity that changes is missing for {takes}",
 )
 EXPECTED = Case(
     NAME,
-    "recut",
+    recut.KIND,
     "expected",
     words="cut {cut_from} into {cut_into} ahead: {expected:such request} expected within {within}, and none waits; the "
     "idle capacity that changes is missing for {takes}",
 )
 WAITING_WHOLE = Case(
     NAME,
-    "recut",
+    recut.KIND,
     "waiting_whole",
     words="cut {cut_from} into {cut_into} for {waiting:waiting request}; {expected} more expected within {within}; "
     "{missing}, on which nothing runs, is missing for {takes}",
 )
 EXPECTED_WHOLE = Case(
     NAME,
-    "recut",
+    recut.KIND,
     "expected_whole",
     words="cut {cut_from} into {cut_into} ahead: {expected:such request} expected within {within}, and none waits; "
     "{missing}, on which nothing runs, is missing for {takes}",
 )
 FORESEEN = Case(
     NAME,
-    "recut",
+    recut.KIND,
     "foreseen",
     words="cut {cut_from} into {cut_into} for {foreseen:waiting replica} that a forecast calls for (needed with "
     "probability {chance_needed}); {expected} more expected within {within}; {missing} is missing for {takes}",
 )
 LEAVE_WAITING = Case(
     NAME,
-    "recut",
+    recut.KIND,
     "leave_waiting",
     words="turn MIG mode off ({cut_from} go, nothing runs there) for {waiting:waiting gang} of whole GPUs; {missing} "
     "is missing for {takes}",
 )
 LEAVE_EXPECTED = Case(
     NAME,
-    "recut",
+    recut.KIND,
     "leave_expected",
     words="turn MIG mode off ({cut_from} go, nothing runs there) ahead: requests for {expected:whole GPU} expected "
     "within {within}, more than are free; {missing} is missing for {takes}",
@@ -143,13 +145,11 @@ def cut_draft(
     if foreseen:
         chance = Evidence("chance_needed", round(max(foreseen), 3))
         missing = (Evidence("foreseen", len(foreseen), "replicas"), chance, *missing)
+    after = geometry(pool, int(pool.used[cut.gpu]) | cut.after)
     return RecutDraft(
         case=FORESEEN if foreseen and not waits else CASES[scope != "instance", waits > 0],
-        gpu=gpu,
-        pool=pool.name,
-        scope=scope,
-        before=before_of(pool, cut),
-        after=geometry(pool, int(pool.used[cut.gpu]) | cut.after),
+        verb=recut_of(ctx, gpu, pool.name, scope, before=before_of(pool, cut), after=after),
+        row=gpu,
         benefit_gpu_s=cut.gain_gpu_s,
         cost_gpu_s=cut.price_gpu_s,
         evidence=(
@@ -171,14 +171,11 @@ def leave_draft(
 ) -> RecutDraft:
     """A GPU that leaves MIG mode. The first GPU of a gang has the gang as what it serves."""
     mine = [gang for gang in gangs if cut.gpu in gang.places]
-    within_s = switch_s + ctx.policy.review.batch_s
+    gpu, within_s = int(pool.rows[cut.gpu]), switch_s + ctx.policy.review.batch_s
     return RecutDraft(
         case=LEAVE_WAITING if mine else LEAVE_EXPECTED,
-        gpu=int(pool.rows[cut.gpu]),
-        pool=pool.name,
-        scope=scope,
-        before=before_of(pool, cut),
-        after=None,
+        verb=recut_of(ctx, gpu, pool.name, scope, before=before_of(pool, cut), after=None),
+        row=gpu,
         benefit_gpu_s=cut.gain_gpu_s,
         cost_gpu_s=cut.price_gpu_s,
         serves=tuple((int(ctx.pending[gang.at]), 1.0) for gang in mine if cut.gpu == min(gang.places)),
