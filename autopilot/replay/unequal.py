@@ -8,16 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.model.verb import Verb
+from autopilot.variants import unknown_fields
+
 ABSENT = "absent"
 """Represents an entry that one side lacks."""
 
 
 def first_unequal(recorded: Any, now: Any, path: str) -> tuple[str, str, str] | None:
-    """The first field in which two records differ: its path and both values as text; NaN equals NaN."""
+    """The first field in which two records differ: its path and both values as text; NaN equals NaN.
+
+    What a record of an earlier version does not say is not compared.
+    """
     if isinstance(recorded, np.ndarray) or isinstance(now, np.ndarray):
         return _unequal_columns(np.asarray(recorded), np.asarray(now), path)
     if is_dataclass(recorded) and type(recorded) is type(now):
-        pairs = [(f"{path}.{f.name}", getattr(recorded, f.name), getattr(now, f.name)) for f in fields(recorded)]
+        unsaid = unknown_fields(recorded) if isinstance(recorded, Verb) else ()
+        names = [each.name for each in fields(recorded) if each.name not in unsaid]
+        pairs = [(f"{path}.{name}", getattr(recorded, name), getattr(now, name)) for name in names]
     elif isinstance(recorded, Mapping) and isinstance(now, Mapping):
         keys = [*recorded, *(key for key in now if key not in recorded)]
         pairs = [(f"{path}[{key}]", recorded.get(key, ABSENT), now.get(key, ABSENT)) for key in keys]

@@ -31,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "had": 2,
     "owner": "t/ann",
     "reason": "a reason",
+    "provisioning_class": "c",
 }
 
 

@@ -52,9 +52,7 @@ from autopilot.core.reservations.fair_share_hold import hold_fair_share
 from autopilot.core.reservations.gang import StartPlan, hold, plan_start, promised_start_s
 from autopilot.core.reservations.quota_hold import keep_room, overdue_positions, sure_to_end
 from autopilot.core.sharing.elastic import running, share, waiting
-from autopilot.core.verbs import reserve
-from autopilot.core.verbs.admit import AdmitDraft
-from autopilot.core.verbs.reserve import ReserveDraft
+from autopilot.core.verbs import admit, reserve
 
 NAME = "admit_gang"
 NO_PODS = Miss(Code.NO_PODS, 1.0, 0.0)
@@ -402,10 +400,10 @@ def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
     return True
 
 
-def _promise(ctx: Context, row: int, shape: Shape, plan: StartPlan, held: Held) -> ReserveDraft:
+def _promise(ctx: Context, row: int, shape: Shape, plan: StartPlan, held: Held) -> reserve.ReserveDraft:
     """The proposal to make a reservation firm."""
     rules = ctx.policy.reservation
-    return ReserveDraft(
+    return reserve.ReserveDraft(
         case=RESERVE,
         row=row,
         start_s=held.record.promised_s,
@@ -423,7 +421,7 @@ def _promise(ctx: Context, row: int, shape: Shape, plan: StartPlan, held: Held) 
     )
 
 
-def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> AdmitDraft:
+def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> admit.AdmitDraft:
     """The proposal to start one gang; as backfill where it takes reserved GPUs."""
     if uses_gap(ctx, fit, int(ctx.pending[at])):
         return gap_draft(ctx, at, fit)
@@ -432,7 +430,7 @@ def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> AdmitDraft:
     idle_s = min(run_s, ctx.policy.review.batch_s, ctx.policy.horizon_s)
     weight = ctx.price_weight(int(fit.nodes[0]))
     gpus = float(fit.layout.milli.sum()) / GPU_MILLI if shape.profile < 0 else ctx.instance_share(fit.layout.instance)
-    return AdmitDraft(
+    return admit.AdmitDraft(
         case=ADMIT,
         row=row,
         fit=fit,

@@ -43,7 +43,6 @@ from autopilot.core.tracking.cordons import cordon_timers_s
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
 from autopilot.core.tracking.recuts import under_recut
 from autopilot.core.verbs import evict
-from autopilot.core.verbs.evict import EvictDraft, stop_draft
 
 NAME = "recover"
 _OWN_SAKE = frozenset(
@@ -279,19 +278,17 @@ def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
     return layout.only(stays)
 
 
-def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> EvictDraft:
+def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> evict.EvictDraft:
     """Continue without the members on nodes that the cloud reclaims."""
     given = len(ctx.whatif.layout_of(row)) - (0 if keeps is None else len(keeps))
-    return EvictDraft(
+    gone = Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it")
+    return evict.EvictDraft(
         case=SPOT_SHRINK,
         row=row,
         benefit_gpu_s=float(ctx.losses.worst_gpu_s[row]),
         cost_gpu_s=0.0,
         evictions=(Eviction(row, "shrink", keeps, given, 0.0),),
-        evidence=(
-            Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it"),
-            Evidence("gpus", given, "GPUs given up"),
-        ),
+        evidence=(gone, Evidence("gpus", given, "GPUs given up")),
     )
 
 
@@ -414,19 +411,19 @@ def _stuck(ctx: Context, submit: Submit) -> None:
             submit(_stop(ctx, row, STUCK, Evidence("stuck", round(for_s, 3), "s past its grace, still on its GPUs")))
 
 
-def _restart(ctx: Context, row: int, case: Case, for_s: float, *why: Evidence) -> EvictDraft:
+def _restart(ctx: Context, row: int, case: Case, for_s: float, *why: Evidence) -> evict.EvictDraft:
     """Stop a gang whose members are all alive, to start it again. It is not broken, so this is weighed.
 
     The loss is the work since its last checkpoint, up to the time `for_s` ago when it fell silent, and the restart.
     """
     work = ctx.observation.snapshot.workloads
     losses = stop_losses(ctx.observation.snapshot, ctx.now_s - for_s, np.zeros(len(work.id)))
-    return stop_draft(ctx, row, case, *why, cost_gpu_s=float(losses.price_gpu_s[row]))
+    return evict.stop_draft(ctx, row, case, *why, cost_gpu_s=float(losses.price_gpu_s[row]))
 
 
-def _stop(ctx: Context, row: int, case: Case, *why: Evidence, gone_s: float | None = None) -> EvictDraft:
+def _stop(ctx: Context, row: int, case: Case, *why: Evidence, gone_s: float | None = None) -> evict.EvictDraft:
     """Stop a gang that cannot continue where it is: that costs nothing more."""
-    return stop_draft(ctx, row, case, *why, cost_gpu_s=0.0, gone_s=gone_s)
+    return evict.stop_draft(ctx, row, case, *why, cost_gpu_s=0.0, gone_s=gone_s)
 
 
 def runs(ctx: Context) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.objects import PlannedCut, SubjectKind, Victim
 from autopilot.core.model.promises import Beneficiary
 from autopilot.core.model.records import Change, Code, Evidence, Proposal
@@ -182,7 +183,7 @@ class Draft:
 
     def change(self, ctx: Context) -> Change:
         """What the proposal shows, in names."""
-        raise NotImplementedError
+        raise InvariantError(f"the planner has no proposal for a {type(self).__name__}")
 
     def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
         """What an approval is bound to, beside its object: what it takes, from whom, and where."""

@@ -28,6 +28,7 @@ from autopilot.core.verbs.scale import Scale
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.journal.observations import ENCODER
 from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.replay.unequal import first_unequal
 from autopilot.variants import ADDED, TABLES, decoded
 from tests.kits.instructions import instruct
 from tests.kits.proposals import change_of, propose
@@ -78,10 +79,11 @@ def test_every_kind_of_proposal_comes_back(kind: str) -> None:
 def test_a_record_of_an_earlier_version_has_the_unknown_value_for_a_field_that_it_lacks(
     base: type, kind: str, added: dict[str, Any]
 ) -> None:
-    """So journals and memory files of that version are read."""
+    """So journals and memory files of that version are read, and replayed without a difference."""
     whole: Any = next(each for each in OPERATIONS if each.kind == kind) if base is Operation else change_of(kind)
     read = decoded(base, {name: value for name, value in msgspec.to_builtins(whole).items() if name not in added})
     assert repr(msgspec.to_builtins(read)) == repr(msgspec.to_builtins(whole) | dict(added))  # NaN equals itself there
+    assert first_unequal(read, whole, "record") is None
 
 
 def test_records_of_the_previous_layout_are_refused() -> None:

@@ -45,8 +45,6 @@ from autopilot.core.model.records import (
     Work,
 )
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.model.stops import StopReason
-from autopilot.core.verbs.evict import EvictOperation
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import InMemoryStore
 from tests.kits.core_world import (
@@ -61,7 +59,7 @@ from tests.kits.core_world import (
     with_policy,
     world,
 )
-from tests.kits.instructions import asked, instruct
+from tests.kits.instructions import STOP, instruct
 from tests.properties.strategies import Held, Quiet
 
 YEARS_S = 10 * 365 * 86_400.0
@@ -253,7 +251,7 @@ def test_every_time_in_memory_is_known_as_one() -> None:
 
 def test_a_moved_memory_comes_back() -> None:
     """There and back it is the same, and unknown times stay unknown."""
-    effect = instruct("v", EvictOperation(reason=StopReason.PREEMPT, grace_s=120.0), "e", deadline_s=500.0)
+    effect = instruct("v", replace(STOP, grace_s=120.0), "e", deadline_s=500.0)
     memory = ControllerMemory(
         now_s=100.0,
         in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
@@ -265,7 +263,7 @@ def test_a_moved_memory_comes_back() -> None:
     )
     later = moved(memory, 10 * 86_400.0)
     assert later.in_flight["e"].instruction.deadline_s == 864_500.0
-    assert asked(later.in_flight["e"].instruction, EvictOperation).grace_s == 120.0
+    assert later.in_flight["e"].instruction.operation.grace_s == 120.0
     assert (later.disrupted[0].at_s, later.failed, later.cooled_until_s) == (
         864_080.0,
         (Failure(864_060.0, "u", "t"),),
