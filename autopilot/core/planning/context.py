@@ -18,7 +18,6 @@ from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition, ControllerMemory
 from autopilot.core.model.records import Code, Proposal
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State
-from autopilot.core.model.verb import START
 from autopilot.core.model.work import evicted_uids, holding_mask, named, running_since, whole_gpus
 from autopilot.core.placement.search_cache import SearchCache, StateCache
 from autopilot.core.placement.shapes import Miss, Shape, shape_of

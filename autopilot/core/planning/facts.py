@@ -20,11 +20,11 @@ from autopilot.core.facts.table import fact, root
 from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.idle.ladder import rungs
 from autopilot.core.idle.verdict import entity_activity, work_activity
-from autopilot.core.model.changes import START
 from autopilot.core.model.memory import ControllerMemory, OpenProposal
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Proposal, Reservation
 from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, MemberTable, State, WorkloadTable
+from autopilot.core.model.verb import START
 from autopilot.core.model.work import progress_s
 from autopilot.core.ordering.job_order import aged_index, service_order
 from autopilot.core.ordering.predicted_ends import (
