@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from autopilot.core.model.verb import Change, Operation, Verb
+from autopilot.core.model.verb import Change, Operation
 from autopilot.core.verbs import CHANGES, OPERATIONS
 
 TABLES: Mapping[type, Mapping[str, type[Any]]] = {Change: CHANGES, Operation: OPERATIONS}
@@ -25,12 +25,14 @@ ADDED: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
 """Fields that records of earlier versions lack, with the value for unknown: by base class, kind and field."""
 
 
-def unknown_fields(verb: Verb) -> frozenset[str]:
-    """Fields of a deed from a record of an earlier version that did not have them."""
+def unknown_fields(record: Any) -> frozenset[str]:
+    """Fields of a deed from a record of an earlier version that did not have them; none of any other record."""
     added: dict[str, Any] = {}
-    for base in ADDED:
-        added |= ADDED[base].get(verb.kind, {}) if isinstance(verb, base) else {}
-    return frozenset(name for name, value in added.items() if repr(getattr(verb, name)) == repr(value))
+    if isinstance(record, Change):
+        added |= ADDED[Change].get(record.kind, {})
+    if isinstance(record, Operation):
+        added |= ADDED[Operation].get(record.kind, {})
+    return frozenset(name for name, value in added.items() if repr(getattr(record, name)) == repr(value))
 
 
 def decoded(base: type, plain: Any) -> Any:

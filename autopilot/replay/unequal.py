@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.model.verb import Verb
 from autopilot.variants import unknown_fields
 
 ABSENT = "absent"
@@ -23,7 +22,7 @@ def first_unequal(recorded: Any, now: Any, path: str) -> tuple[str, str, str] | 
     if isinstance(recorded, np.ndarray) or isinstance(now, np.ndarray):
         return _unequal_columns(np.asarray(recorded), np.asarray(now), path)
     if is_dataclass(recorded) and type(recorded) is type(now):
-        unsaid = unknown_fields(recorded) if isinstance(recorded, Verb) else ()
+        unsaid = unknown_fields(recorded)
         names = [each.name for each in fields(recorded) if each.name not in unsaid]
         pairs = [(f"{path}.{name}", getattr(recorded, name), getattr(now, name)) for name in names]
     elif isinstance(recorded, Mapping) and isinstance(now, Mapping):
