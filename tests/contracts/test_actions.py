@@ -207,4 +207,5 @@ def test_nothing_outside_of_an_action_names_it() -> None:
         if path.parent.name != "actions"
         for match in branch.finditer(path.read_text(encoding="utf-8"))
     ]
-    assert not [each for each in found if "report/advice.py" not in each]
+    fields = ("autopilot/report/advice.py", "autopilot/policies/policy_tree.py")  # a section of the policy is called so
+    assert not [each for each in found if not each.startswith(fields)]
