@@ -3,7 +3,7 @@
 Goals: 5 stops in the 99th percentile of the jobs, 12 at most; stops by contract are counted apart. `--most` are values
 of `protection.most_stops`; 10000 is none. P1, P2 and P12 are cut to their first `--jobs`.
 
-    python -m benchmarks.stops [--quick] [--files P1,P2,P12,demo] [--most 5] [--jobs 1500] [--durations predicted]
+    python -m benchmarks.stops [--quick] [--files P1,P2,P12,demo] [--most 8] [--jobs 1500] [--durations predicted]
         [--telemetry auto] [--workers 1] [--keep ROWS.jsonl] [--json OUT]
 
 `--quick` plays the first 100 jobs of P1 with exact run times.
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         __doc__,
         arguments,
         files="P1,P2,P12,demo",
-        most="5",
+        most="8",
         jobs=1500,
         durations="predicted",
         telemetry="auto",
