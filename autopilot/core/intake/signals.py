@@ -13,7 +13,7 @@ import numpy as np
 
 from autopilot.core.fragmentation.measure import largest_gang, stranded_pending
 from autopilot.core.model.records import Observation, Signals
-from autopilot.core.model.snapshot import ClusterSnapshot, Recut, State
+from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut, State
 from autopilot.core.model.work import gpu_parts
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.usage.parts import GPU_UNITS, Parts, parts_of
@@ -34,7 +34,8 @@ def sees_the_cluster(observation: Observation) -> bool:
 def measure(snapshot: ClusterSnapshot, whatif: WhatIf, parts: Parts | None = None) -> Signals:
     """All measures of one snapshot; `whatif` holds its unchanged capacity books, `parts` what workloads hold."""
     work, parts = snapshot.workloads, parts_of(snapshot) if parts is None else parts
-    fleet = fleet_of(snapshot, parts, ACTIVITY_WINDOW_S)
+    usable = whatif.gpu_ok & whatif.node_ok[snapshot.gpus.node]
+    fleet = fleet_of(snapshot, parts, usable, ACTIVITY_WINDOW_S)
     use, capacity = ratios(fleet, ACTIVITY_WINDOW_S), int(fleet.capacity_units[0]) / GPU_UNITS
     pending = work.state == State.PENDING
     pending_gpus = float((work.gpus[pending] * gpu_parts(work, pending)).sum())
@@ -51,17 +52,17 @@ def measure(snapshot: ClusterSnapshot, whatif: WhatIf, parts: Parts | None = Non
         stranded_gpus=sum(gpus for _, gpus in stranded),
         largest_gang_gpus=largest_gang(whatif, np.ones(len(snapshot.nodes.id), np.bool_)),
         stranded_by_cause=stranded,
-        recut_gpus=_under_recut(snapshot, whatif, parts),
+        recut_gpus=_under_recut(snapshot, whatif, parts, usable),
         out_of_use_gpus=int(fleet.out_of_use_units[0]) / GPU_UNITS,
         measured_ratio=float(use.measured_ratio[0]),
     )
 
 
-def _under_recut(snapshot: ClusterSnapshot, whatif: WhatIf, parts: Parts) -> float:
+def _under_recut(snapshot: ClusterSnapshot, whatif: WhatIf, parts: Parts, usable: Bools) -> float:
     """GPUs out of use only because their geometry changes, minus the part held by work."""
     gpus = snapshot.gpus
     rows = np.flatnonzero(gpus.healthy & whatif.node_ok[gpus.node] & (gpus.recut != Recut.SETTLED))
     if not len(rows):
         return 0.0
-    _, _, unused = room_of(snapshot, parts)
+    _, _, unused = room_of(snapshot, parts, usable)
     return int(unused[rows].sum()) / GPU_UNITS

@@ -137,12 +137,16 @@ class WhatIf:
       [gpus]: their memory slices given out by planning, as bits.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot, *, spot_saves: bool = False) -> None:
-        """`spot_saves`: only work with checkpoints may start on spot nodes."""
+    def __init__(
+        self, snapshot: ClusterSnapshot, open_to_work: tuple[Bools, Bools] | None = None, *, spot_saves: bool = False
+    ) -> None:
+        """`open_to_work`: nodes and GPUs, where they are known (takes_work.py). `spot_saves`: only work with
+        checkpoints may start on spot nodes.
+        """
         self.snapshot = snapshot
         self.spot_saves = spot_saves and bool(snapshot.nodes.spot.any())
         nodes, gpus, held = snapshot.nodes, snapshot.gpus, snapshot.placements
-        node_ok, gpu_ok = takes_work(nodes, gpus)
+        node_ok, gpu_ok = takes_work(nodes, gpus) if open_to_work is None else open_to_work
         self.node_ok = node_ok
         self.suited: dict[tuple[int, tuple[int, ...], int, bool, bytes], Bools] = {}  # see shapes.suited_nodes
         self.gpu_ok: Bools = gpu_ok

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from autopilot.core.facts.table import Kept, Table, fact, root
+from autopilot.core.hardware.takes_work import takes_work
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.placement.whatif import WhatIf
@@ -31,9 +32,12 @@ class SnapshotFacts(Table):
     kept: Kept = field(default_factory=Kept)
 
     snapshot = _root(lambda own: own.observation.snapshot)
+    _nodes = _root(lambda own: own.observation.snapshot.nodes)
+    _gpus = _root(lambda own: own.observation.snapshot.gpus)
     _stale_s = _root(lambda own: own.policy.freshness.telemetry_s)
 
-    books = fact(WhatIf, snapshot)  # unchanged: whoever plans opens books of his own (`WhatIf.opened`)
+    takes_work = fact(takes_work, _nodes, _gpus)  # nodes and GPUs that do: they change rarely
+    books = fact(WhatIf, snapshot, takes_work)  # unchanged: whoever plans opens books of his own (`WhatIf.opened`)
     parts = fact(parts_of, snapshot)  # what workloads hold
     contradicted = fact(contradicted, snapshot)  # GPUs, then instances, whose counters contradict each other
     strays = fact(strays, snapshot, parts)  # busy ones that no workload holds

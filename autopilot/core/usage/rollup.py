@@ -103,7 +103,7 @@ def rollups(snapshot: ClusterSnapshot, levels: Sequence[str] = LEVELS) -> dict[s
     everywhere, sure = activity(snapshot.telemetry, parts), attributed(parts)
     known = everywhere if sure is parts else activity(snapshot.telemetry, sure)
     unheld_measured, unheld_active = activity(snapshot.telemetry, unheld_parts(snapshot, parts))
-    room = np.stack(room_of(snapshot, parts))
+    room = np.stack(room_of(snapshot, parts, usable_gpus(snapshot)))
     found = {}
     for level in levels:
         names, group = _groups(snapshot, level, parts)
@@ -134,12 +134,12 @@ def rollups(snapshot: ClusterSnapshot, levels: Sequence[str] = LEVELS) -> dict[s
     return found
 
 
-def fleet_of(snapshot: ClusterSnapshot, parts: Parts, window_s: float) -> Rollup:
+def fleet_of(snapshot: ClusterSnapshot, parts: Parts, usable: Bools, window_s: float) -> Rollup:
     """The fleet of `rollups` over one window, without `NO_WORKLOAD` and without a count of workloads."""
     windows_s = snapshot.telemetry.windows_s
     at = windows_s.index(window_s) if window_s in windows_s else len(windows_s)
     measured, active = activity(snapshot.telemetry, parts, slice(at, at + 1))
-    capacity, free, out_of_use = (each.sum(keepdims=True) for each in room_of(snapshot, parts))
+    capacity, free, out_of_use = (each.sum(keepdims=True) for each in room_of(snapshot, parts, usable))
     return Rollup(
         "fleet",
         ("fleet",),
@@ -154,15 +154,14 @@ def fleet_of(snapshot: ClusterSnapshot, parts: Parts, window_s: float) -> Rollup
     )
 
 
-def room_of(snapshot: ClusterSnapshot, parts: Parts) -> tuple[I64, I64, I64]:
+def room_of(snapshot: ClusterSnapshot, parts: Parts, usable: Bools) -> tuple[I64, I64, I64]:
     """Of each GPU all of it, the free part, and the part out of use, in units. Shapes [gpus].
 
-    `parts` hold the rest. A GPU out of use takes no work: it is not healthy or has an error, its geometry changes, or
-    its node is not ready, cordoned, condemned or called back.
+    `parts` hold the rest; `usable` GPUs take work. A GPU out of use takes none: it is not healthy or has an error, its
+    geometry changes, or its node is not ready, cordoned, condemned or called back.
     """
     whole = np.full(len(snapshot.gpus.uuid), GPU_UNITS, np.int64)
     left = whole - np.bincount(parts.gpu, parts.units, minlength=len(whole)).astype(np.int64)
-    usable = usable_gpus(snapshot)
     return whole, np.where(usable, left, 0), np.where(usable, 0, left)
 
 
