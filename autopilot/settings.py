@@ -184,12 +184,12 @@ def policy_to_yaml(policy: Policy, changed_only_against: str | None = None) -> s
     base = shipped_policy(changed_only_against) if changed_only_against else None
     written = _readable(policy, "", base)
     head = {"name": policy.name, "base": changed_only_against} if base else {}
-    return write_yaml(head | _expert_apart(written))
+    return write_yaml(head | expert_apart(written))
 
 
-def _expert_apart(written: dict[str, Any]) -> dict[str, Any]:
-    """A whole tree with its expert fields under `expert`, by path."""
-    chosen: dict[str, Any] = {}
+def expert_apart(written: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy by sections, in plain values, with its expert fields under `expert`, by path."""
+    chosen: dict[str, Any] = {key: value for key, value in written.items() if key == "base"}
     expert: dict[str, Any] = {}
     for field in policy_fields():
         section, _, name = field.path.rpartition(".")

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from autopilot.crds.definitions import recommendation_definition
+from autopilot.settings import expert_apart
 from tests.e2e.test_prometheus_collector import free_port
 from tests.kits.real_cluster import RealCluster, is_true
 from tests.kits.run_account import make_account
@@ -70,7 +71,7 @@ class DecidingService:
     def policy(self, **parts: Any) -> None:
         """Write the policy; the service takes it up at its next tick. `parts` replace or add parts."""
         whole = {**parts, **POLICY} | {name: {**POLICY.get(name, {}), **part} for name, part in parts.items()}
-        text = yaml.safe_dump(whole)
+        text = yaml.safe_dump(expert_apart(whole))
         written = self.folder / "policy.new"
         written.write_text(text, "utf-8")
         written.replace(self.folder / "policy.yaml")
