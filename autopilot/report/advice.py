@@ -150,11 +150,12 @@ def _of_guards(run: PolicyRun) -> list[str]:
         return []
     refused = [row for row in run.decisions if any(each == code for _, each, _ in row.refusals)]
     path = FIELD_OF[Code(code)]
-    expert = " (an expert field)" if is_expert(path) else ""
-    now = f" (now {run.policy[path]})" if path in run.policy else ""
+    about = ["an expert field"] if is_expert(path) else []
+    about += [f"now {run.policy[path]}"] if path in run.policy else []
+    now = f" ({', '.join(about)})" if about else ""
     return [
         f"Code {code} refused {len(refused):,} decisions ({_most_of(refused)}) with a gain of "
-        f"{format_gpu_s(gains[code])}. If that is too cautious, change {path}{expert}{now} and compare both "
+        f"{format_gpu_s(gains[code])}. If that is too cautious, change {path}{now} and compare both "
         "policies with autopilot simulate."
     ]
 

@@ -18,7 +18,7 @@ from autopilot.app.runs.world import World
 from autopilot.core.idle import evidence, verdict
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot
 from autopilot.core.tracking import hangs
-from autopilot.core.usage import plausibility
+from autopilot.core.usage.facts import SnapshotFacts
 from autopilot.settings import shipped_policy
 from collectors import exposition
 from simulator.running.simulation import Simulation
@@ -124,8 +124,9 @@ def test_a_controller_that_believes_counters_alone_is_caught(tmp_path: Path, mon
     def believed(_fields: object, nodes: Sequence[str]) -> Bools:
         return np.zeros(len(nodes), np.bool_)
 
-    for module in (hangs, plausibility, verdict, evidence):
+    for module in (hangs, verdict, evidence):
         monkeypatch.setattr(module, "contradicted", nothing)
+    monkeypatch.setattr(vars(SnapshotFacts)["contradicted"], "function", nothing)
     monkeypatch.setattr(exposition, "dead_counters", believed)
     ran = play(tmp_path, SignalFault("profiling", Kind.ZEROED), SOON_S)
     assert "healthy" in ran.violated

@@ -93,7 +93,7 @@ def test_advice_names_the_guard_that_refused_much_and_its_field(run: PolicyRun) 
         dataclasses.replace(with_answers(run, "refused", gain_gpu_s=9e5), policy={"hysteresis.margin_ratio": "0.2"})
     )
     assert said.startswith("Code margin refused 86 decisions (43 for tenant vision) with a gain of ")
-    assert "change hysteresis.margin_ratio (now 0.2)" in said
+    assert "change hysteresis.margin_ratio (an expert field, now 0.2)" in said
 
 
 def test_advice_follows_the_waiting_where_no_guard_refused_much(run: PolicyRun) -> None:
