@@ -186,7 +186,7 @@ class Draft:
         raise InvariantError(f"the planner has no proposal for a {type(self).__name__}")
 
     def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
-        """What an approval is bound to, beside its object: what it takes, from whom, and where."""
+        """The parts of the plan to which an approval is bound, beside its object: victims and places."""
         return shown_whole(change, contract=self.contract)
 
     def stand(self, ctx: Context, proposal: Proposal, *, accepted: bool) -> tuple[Victim, ...]:
@@ -194,7 +194,7 @@ class Draft:
         return ()
 
     def gains(self, outlook: Outlook) -> tuple[list[Gain], str] | None:
-        """What it promises to whom, or why that is unknown; None where it promises nothing."""
+        """Its promised gains, or the reason that they are unknown; None without a promise."""
         return None
 
 

@@ -97,7 +97,7 @@ class AdmitDraft(WaitingDraft):
         return AdmitChange(slots=slots_of(ctx, layout), score_terms=self.fit.terms, side_effects=effects)
 
     def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
-        """The request, and how many GPUs of which nodes; a person does not choose the nodes."""
+        """The request and the GPUs of each node; a person does not choose the nodes."""
         amount = shown_amount(self.fit.layout, snapshot)
         return f"{shown_sides(change, contract=self.contract)}{shape_digest(snapshot, self.row)}|{amount}"
 

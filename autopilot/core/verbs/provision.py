@@ -42,7 +42,7 @@ class Provision(Deed):
         return policy.capacity.deadline_s
 
     def shown(self, row: int, snapshot: ClusterSnapshot) -> str:
-        """How many nodes of which pool."""
+        """The number of nodes and their pool."""
         return f"||+{self.nodes} {self.pool}"
 
     def seen(self, subject: Subject, world: World) -> bool:
@@ -51,5 +51,5 @@ class Provision(Deed):
         return row is None or int(work.state[row]) != State.PENDING or int(work.incarnation[row]) != subject.revision
 
     def told(self, place: str) -> str:
-        """What is asked of whom."""
+        """The request and its object."""
         return f"ask the autoscaler for {counted(self.nodes, 'node')} of pool {self.pool}"
