@@ -37,7 +37,7 @@ class SnapshotFacts(Table):
     _stale_s = _root(lambda own: own.policy.freshness.telemetry_s)
 
     takes_work = fact(takes_work, _nodes, _gpus)  # nodes and GPUs that do: they change rarely
-    books = fact(WhatIf, snapshot, takes_work)  # unchanged: whoever plans opens books of his own (`WhatIf.opened`)
+    books = fact(WhatIf, snapshot, takes_work)  # never changed: planning opens a copy (`WhatIf.opened`)
     parts = fact(parts_of, snapshot)  # what workloads hold
     contradicted = fact(contradicted, snapshot)  # GPUs, then instances, whose counters contradict each other
     strays = fact(strays, snapshot, parts)  # busy ones that no workload holds

@@ -32,7 +32,7 @@ class MoveChange(Change):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveDraft(Draft):
-    """Move running gangs, of which `row` is the first, so that `cleared_gpus` become usable together."""
+    """Move running gangs, `row` first, to make `cleared_gpus` usable together."""
 
     deed: ClassVar[type[Change]] = MoveChange
     kind: ClassVar[str] = KIND
