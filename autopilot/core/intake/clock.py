@@ -9,104 +9,25 @@ wait until the clock is back at the expected time, or has advanced consistently 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache, partial
 from math import inf, isnan
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, ShrunkService, SizeRecord
-from autopilot.core.model.memory import (
-    Approval,
-    ClockDoubt,
-    ControllerMemory,
-    CordonRecord,
-    Disruption,
-    Failure,
-    InFlight,
-    Noted,
-    OpenProposal,
-    PipelinedStart,
-    RecutRecord,
-    Rejection,
-    ServiceRecord,
-    Stop,
-    StormRecord,
-    Touched,
-    ViewRecord,
-)
+from autopilot.core.model.memory import ClockDoubt, ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
-from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord
-from autopilot.core.model.records import Batch, Gap, Instruction, Reservation, Work
+from autopilot.core.model.records import Batch, Gap, Work
+from autopilot.core.model.times import Day, Time
 
 SETTLED_S = 0.5
 """Differences between the two clocks accumulate; memory moves when their sum reaches this."""
 
-TIMES: dict[type[Any], tuple[str, ...]] = {
-    ControllerMemory: (
-        "now_s",
-        "cooled_until_s",
-        "requested_s",
-        "idle_nodes_s",
-        "offered_s",
-        "no_pipelined_until_s",
-        "refused_until_s",
-        "proposed_since_s",
-        "spent_until_s",
-        "usage_at_s",
-        "paused_since_s",
-        "wake_at_s",
-    ),
-    InFlight: ("since_s",),
-    Instruction: ("deadline_s",),
-    Reservation: ("since_s", "start_s", "promised_s", "planned_s"),
-    Noted: ("since_s",),
-    Disruption: ("at_s",),
-    Failure: ("at_s",),
-    StormRecord: ("minutes", "hours", "last_s", "since_s"),
-    Touched: ("at_s",),
-    Promise: ("at_s", "until_s"),
-    Beneficiary: ("without_s", "counted_s"),
-    PromiseRecord: ("capped_s",),
-    Stop: ("at_s",),
-    RecutRecord: ("since_s", "deadline_s", "starts_s", "viewed_s", "turned_s"),
-    CordonRecord: ("since_s",),
-    ViewRecord: ("listed_s", "counted_s"),
-    PipelinedStart: ("since_s", "deadline_s"),
-    OpenProposal: ("since_s", "changed_s"),
-    Approval: ("given_s",),
-    Rejection: ("until_s",),
-    IdleMemory: ("doubted_s", "look_s", "hour_s"),
-    IdleOwner: ("last_s",),
-    IdleRecord: ("since_s", "seen_s", "step_s", "gone_s"),
-    ShrunkService: ("since_s", "returned_s"),
-    SizeRecord: ("since_s",),
-    ServiceRecord: ("ready_since_s", "minute_s", "desired", "raised_s", "room_s", "returned_s"),
-}
-"""Fields that hold times of the controller's clock: numbers, or numbers in a mapping or tuple."""
-
-NOT_TIMES: dict[type[Any], tuple[str, ...]] = {
-    ControllerMemory: (
-        "usage_gpu_s",
-        "standing_use_gpu_s",
-        "part_gpu_s",
-        "standing_part_gpu_s",
-        "spent_gpu_s",
-        "starting_s",
-        "clock_drift_s",
-    ),
-    ClockDoubt: ("first_s", "last_s", "passed_s"),
-    ServiceRecord: ("cold_starts_s",),
-    IdleMemory: ("held_gpu_s",),
-    IdleOwner: ("freed_gpu_s", "waited_gpu_s"),
-    Beneficiary: ("waited_s",),
-}
-"""Fields in seconds that do not move: durations, and times of another clock. `spent_gpu_s` moves by whole days.
-
-No field of a deed (core/verbs) moves: it was shown to a person, or sent to an actuator.
-"""
+Mover = Callable[[Any, float], Any]
+"""A value as it is with the times in it later by so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,34 +86,45 @@ def moved(memory: ControllerMemory, by_s: float, *, restarted: bool = False) -> 
     After a restart the elapsed time is unknown, so budgets and cool-downs may last longer than promised. Approvals stay
     under a clock that went ahead: an approval never lasts longer than granted.
     """
-    after: ControllerMemory = _moved(memory, by_s)
-    if restarted and by_s > 0:
-        after = replace(after, approvals=memory.approvals)
-    days = round(by_s / DAY_S)
-    spent = {
-        tenant: tuple((day + days, used) for day, used in used_on) for tenant, used_on in memory.spent_gpu_s.items()
-    }
-    return replace(after, spent_gpu_s=spent)
+    move = mover_of(ControllerMemory)
+    after: ControllerMemory = move(memory, by_s) if move is not None else memory
+    return replace(after, approvals=memory.approvals) if restarted and by_s > 0 else after
 
 
-def _moved(value: Any, by_s: float, *, is_time: bool = False) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        times = TIMES.get(type(value), ())
-        changed = {
-            field.name: _moved(getattr(value, field.name), by_s, is_time=field.name in times)
-            for field in fields(value)
-            if field.name in times
-            or isinstance(getattr(value, field.name), (tuple, Mapping))
-            or is_dataclass(getattr(value, field.name))
-        }
-        return replace(value, **changed) if changed else value
-    if isinstance(value, Mapping):
-        return {key: _moved(each, by_s, is_time=is_time) for key, each in value.items()}
-    if isinstance(value, tuple):
-        if is_time and value and isinstance(value[0], tuple):
-            return tuple((at_s + by_s, *rest) for at_s, *rest in value)
-        return tuple(_moved(each, by_s, is_time=is_time) for each in value)
-    return value + by_s if is_time else value
+@cache
+def mover_of(kind: Any) -> Mover | None:
+    """How a value of this type moves: each `Time` in it by seconds, each `Day` by whole days. None: it holds neither.
+
+    No field of a deed (core/verbs) moves: it was shown to a person, or sent to an actuator.
+    """
+    if kind == Time:
+        return lambda at_s, by_s: at_s + by_s
+    if kind == Day:
+        return lambda day, by_s: day + round(by_s / DAY_S)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        moving = {each.name: move for each in fields(kind) if (move := mover_of(hints[each.name])) is not None}
+        return partial(_move_fields, moving) if moving else None
+    parts = get_args(kind)
+    if get_origin(kind) is tuple and parts[-1] is not Ellipsis:
+        moves = tuple(map(mover_of, parts))
+        return partial(_move_each, moves) if any(moves) else None
+    found = [move for move in map(mover_of, parts) if move is not None]
+    if not found:
+        return None
+    if get_origin(kind) is tuple:
+        return lambda values, by_s: tuple(found[0](each, by_s) for each in values)
+    if get_origin(kind) is Mapping:
+        return lambda values, by_s: {key: found[0](each, by_s) for key, each in values.items()}
+    return lambda value, by_s: None if value is None else found[0](value, by_s)
+
+
+def _move_fields(moving: Mapping[str, Mover], record: Any, by_s: float) -> Any:
+    return replace(record, **{name: move(getattr(record, name), by_s) for name, move in moving.items()})
+
+
+def _move_each(moves: tuple[Mover | None, ...], values: tuple[Any, ...], by_s: float) -> tuple[Any, ...]:
+    return tuple(each if move is None else move(each, by_s) for each, move in zip(values, moves, strict=True))
 
 
 def not_of_the_future(batch: Batch, now_s: float, most_s: float) -> Batch:

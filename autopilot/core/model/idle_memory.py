@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
+from autopilot.core.model.times import Time
+
 
 class IdleStep(StrEnum):
     """The last step of the ladder for one workload. A step counts once it is done."""
@@ -29,12 +31,12 @@ class IdleRecord:
     owner: str
     entities: tuple[str, ...]
     gpus: float
-    since_s: float  # start of its idleness
-    seen_s: float  # newest look at it idle
+    since_s: Time  # start of its idleness
+    seen_s: Time  # newest look at it idle
     estimated: bool
     step: IdleStep = IdleStep.SEEN
-    step_s: float = -inf  # time of this step
-    gone_s: float = inf  # start of the absence of its object
+    step_s: Time = -inf  # time of this step
+    gone_s: Time = inf  # start of the absence of its object
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class IdleOwner:
     early_returns: int = 0  # within `idle.early_s` of the suspension
     freed_gpu_s: float = 0.0  # between suspension and return
     waited_gpu_s: float = 0.0  # between return and running again
-    last_s: float = -inf  # the newest of these events
+    last_s: Time = -inf  # the newest of these events
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +59,15 @@ class ShrunkService:
     gpus: float  # given up by it
     had: int  # replicas before
     generation: int  # of the service: a change by its owner ends the ceiling
-    since_s: float = inf  # first sight of the ceiling
-    returned_s: float = inf  # start of the return of the replicas
+    since_s: Time = inf  # first sight of the ceiling
+    returned_s: Time = inf  # start of the return of the replicas
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRecord:
     """Under-used work (core/idle/sizing.py): its highest use in any window."""
 
-    since_s: float
+    since_s: Time
     gpus: float  # held by it
     most_gpus: float = 0.0  # SM activity x GPUs
     most_mib: float = 0.0
@@ -81,6 +83,6 @@ class IdleMemory:
     held_gpu_s: Mapping[str, tuple[tuple[int, float, float], ...]] = field(default_factory=dict)
     sizes: Mapping[str, SizeRecord] = field(default_factory=dict)
     shrunk: Mapping[str, ShrunkService] = field(default_factory=dict)  # by uid of the service
-    doubted_s: Mapping[str, float] = field(default_factory=dict)  # by node: the newest look at contradicted counters
-    look_s: float = -inf  # the newest look at the telemetry of all work, on its grid
-    hour_s: float = -inf  # when the newest look that was the first of an hour was made
+    doubted_s: Mapping[str, Time] = field(default_factory=dict)  # by node: the newest look at contradicted counters
+    look_s: Time = -inf  # the newest look at the telemetry of all work, on its grid
+    hour_s: Time = -inf  # when the newest look that was the first of an hour was made

@@ -20,6 +20,7 @@ from autopilot.core.model.records import (
     Slot,
     Victim,
 )
+from autopilot.core.model.times import Day, Duration, Time
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class InFlight:
 
     instruction: Instruction
     state: str
-    since_s: float
+    since_s: Time
     action: str
     tenant: str
     cost_gpu_s: float
@@ -45,7 +46,7 @@ class InFlight:
 class Failure:
     """One failed effect: its object, and the tenant of it; "" for an object of the cluster, a node or a GPU."""
 
-    at_s: float
+    at_s: Time
     uid: str
     tenant: str
 
@@ -58,7 +59,7 @@ CONTRACT_WINDOW_S = 3600.0
 class Disruption:
     """One entry of the budget ledger."""
 
-    at_s: float
+    at_s: Time
     workload: str
     tenant: str
     nodes: tuple[str, ...]
@@ -78,7 +79,7 @@ class Stop:
     workload: str
     incarnation: int
     tenant: str
-    at_s: float
+    at_s: Time
     gpus: float  # held before the stop
     expected_gpu_s: float
     worst_gpu_s: float
@@ -111,8 +112,8 @@ class PipelinedStart:
     workload: str  # the newcomer
     victims: tuple[Victim, ...]
     parts: tuple[Part, ...]
-    since_s: float
-    deadline_s: float
+    since_s: Time
+    deadline_s: Time
     contract: bool
     uid: str = ""  # of `workload`
     benefit_gpu_s: float = 0.0
@@ -125,9 +126,9 @@ class ViewRecord:
     """The last trusted complete list of one source and kind, and the suspicion against later lists, if any."""
 
     count: int  # objects in the trusted list
-    listed_s: float  # time of the newest examined list
+    listed_s: Time  # time of the newest examined list
     lists: int = 0  # lists in agreement on the loss so far; 0: no suspicion
-    counted_s: float = float("-inf")  # time of the newest of these
+    counted_s: Time = float("-inf")  # time of the newest of these
     found: int = 0  # objects in the first of these
     lost: int = 0  # objects missing from it
     confirmed: bool = False  # a person confirmed the loss
@@ -138,8 +139,8 @@ class OpenProposal:
     """A recommendation that waits for a person, as decisions show it."""
 
     proposal: Proposal
-    since_s: float  # it has been shown without a break
-    changed_s: float  # its plan or figures have stood since
+    since_s: Time  # it has been shown without a break
+    changed_s: Time  # its plan or figures have stood since
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Approval:
 
     seen: Seen
     exactly: bool
-    given_s: float
+    given_s: Time
     who: str
     sent: tuple[str, ...] = ()  # digests of the plans carried out under it; it holds for their retries and starts
     taken_gpus: float = 0.0  # by these
@@ -164,7 +165,7 @@ class Rejection:
     action: str
     about: str  # recommendation, or queue
     plan: str
-    until_s: float
+    until_s: Time
     who: str
 
 
@@ -175,10 +176,10 @@ class ClockDoubt:
     `first_s` is its first reading after the jump, `last_s` the latest; `ticks` counts consistent readings in a row.
     """
 
-    first_s: float
-    last_s: float
+    first_s: Duration
+    last_s: Duration
     ticks: int
-    passed_s: float  # since the last decision, by the monotonic clock
+    passed_s: Duration  # since the last decision, by the monotonic clock
     restarted: bool = False  # the process restarted meanwhile: more time than `passed_s` may have passed
 
 
@@ -192,17 +193,17 @@ class ServiceRecord:
     """
 
     ready: int = -1
-    ready_since_s: float = float("nan")
-    minute_s: float = float("-inf")  # end of the newest counted minute
+    ready_since_s: Time = float("nan")
+    minute_s: Time = float("-inf")  # end of the newest counted minute
     clear: bool = False  # no request waited at the end of this minute
     loads: tuple[tuple[int, float, float], ...] = ()
     at_target_rps: tuple[float, ...] = ()
-    cold_starts_s: tuple[float, ...] = ()
-    desired: tuple[tuple[float, int], ...] = ()
+    cold_starts_s: tuple[Duration, ...] = ()
+    desired: tuple[tuple[Time, int], ...] = ()
     floor: int = 0  # as last observed
-    raised_s: float = float("-inf")  # time of the last observed rise
-    room_s: float = float("-inf")  # time of the last stop of work for one of its replicas (action make_room)
-    returned_s: float = float("-inf")  # time of the first fall of its floor after that
+    raised_s: Time = float("-inf")  # time of the last observed rise
+    room_s: Time = float("-inf")  # time of the last stop of work for one of its replicas (action make_room)
+    returned_s: Time = float("-inf")  # time of the first fall of its floor after that
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,24 +213,24 @@ class RecutRecord:
     pool: str
     before: Geometry | None
     after: Geometry | None
-    since_s: float  # start of this state
-    deadline_s: float
+    since_s: Time  # start of this state
+    deadline_s: Time
     state: str = "changing"  # draining | changing | beside | other | settled | quarantined
     scope: str = "instance"  # instance | gpu | node: what changes together
     began: bool = False  # its node reported a change under way
-    starts_s: tuple[float, ...] = ()  # of all changes of this GPU within the last hour
+    starts_s: tuple[Time, ...] = ()  # of all changes of this GPU within the last hour
     reason: str = ""  # of a quarantine
     seen: Geometry | None = None  # while quarantined: the geometry of the latest lists in agreement
     views: int = 0  # number of these lists
-    viewed_s: float = float("-inf")  # time of the latest of them
-    turned_s: float = float("-inf")  # time of an earlier change of MIG mode
+    viewed_s: Time = float("-inf")  # time of the latest of them
+    turned_s: Time = float("-inf")  # time of an earlier change of MIG mode
 
 
 @dataclass(frozen=True, slots=True)
 class CordonRecord:
     """A node under a cordon of the controller, or under way to one (core/tracking/cordons.py)."""
 
-    since_s: float
+    since_s: Time
     seen: bool = False  # a view showed it cordoned
     opened: bool = False  # a person opened it since
 
@@ -250,10 +251,10 @@ class StormRecord:
     `minutes` has the minutes of the last hour with events, `hours` the hours of the last 7 days with effects.
     """
 
-    minutes: tuple[tuple[float, int], ...] = ()
-    hours: tuple[tuple[float, int], ...] = ()
-    last_s: float = float("-inf")  # time of the latest event
-    since_s: float = float("inf")  # start of the storm; inf: there is none
+    minutes: tuple[tuple[Time, int], ...] = ()
+    hours: tuple[tuple[Time, int], ...] = ()
+    last_s: Time = float("-inf")  # time of the latest event
+    since_s: Time = float("inf")  # start of the storm; inf: there is none
     events: int = 0  # of the worst hour of the storm
 
 
@@ -263,7 +264,7 @@ class Touched:
 
     action: str
     uid: str
-    at_s: float
+    at_s: Time
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ class Noted:
     """A condition, and the start of its present unbroken time, as far as observed."""
 
     condition: Condition
-    since_s: float
+    since_s: Time
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,23 +290,23 @@ class ControllerMemory:
 
     schema: int = 2
     tick: int = -1
-    now_s: float = float("-inf")
+    now_s: Time = float("-inf")
     fence: int = 0
     in_flight: Mapping[str, InFlight] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
     # uid -> no new reservation or disruption before this time
-    cooled_until_s: Mapping[str, float] = field(default_factory=dict)
+    cooled_until_s: Mapping[str, Time] = field(default_factory=dict)
     # uid of a gang after a given-up pipelined start -> no new one before this time
-    no_pipelined_until_s: Mapping[str, float] = field(default_factory=dict)
+    no_pipelined_until_s: Mapping[str, Time] = field(default_factory=dict)
     # uid of an object for whose own sake the cluster refused an effect -> no new one before this time
-    refused_until_s: Mapping[str, float] = field(default_factory=dict)
-    proposed_since_s: Mapping[str, float] = field(default_factory=dict)  # key of a disruptive proposal -> first seen
+    refused_until_s: Mapping[str, Time] = field(default_factory=dict)
+    proposed_since_s: Mapping[str, Time] = field(default_factory=dict)  # key of a disruptive proposal -> first seen
     conditions: tuple[Noted, ...] = ()  # those in force at the last tick
     advance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # advance reservation -> its nodes
     # tenant -> (day, GPU-seconds used)
-    spent_gpu_s: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    spent_gpu_s: Mapping[str, tuple[tuple[Day, float], ...]] = field(default_factory=dict)
     spending_gpus: Mapping[str, float] = field(default_factory=dict)  # tenant -> held since `spent_until_s`
-    spent_until_s: float = float("-inf")
+    spent_until_s: Time = float("-inf")
     disrupted: tuple[Disruption, ...] = ()
     open_proposals: Mapping[str, OpenProposal] = field(default_factory=dict)  # by recommendation
     approvals: Mapping[str, Approval] = field(default_factory=dict)  # by recommendation
@@ -324,9 +325,9 @@ class ControllerMemory:
     part_gpu_s: Mapping[str, float] = field(default_factory=dict)
     standing_part_gpu_s: Mapping[str, float] = field(default_factory=dict)
     part_gpus: Mapping[str, float] = field(default_factory=dict)
-    usage_at_s: float = float("-inf")
+    usage_at_s: Time = float("-inf")
     services: Mapping[str, ServiceRecord] = field(default_factory=dict)
-    starting_s: Mapping[str, float] = field(default_factory=dict)  # replica in start-up -> its start
+    starting_s: Mapping[str, Duration] = field(default_factory=dict)  # replica in start-up -> its start
     stops: tuple[Stop, ...] = ()
     weighed_stops: Mapping[str, int] = field(default_factory=dict)  # uid -> number of its stops for other work
     # checkpoint requests: (made, answered by a checkpoint)
@@ -335,18 +336,18 @@ class ControllerMemory:
     recuts: Mapping[str, RecutRecord] = field(default_factory=dict)  # by UUID of the GPU
     cordons: Mapping[str, CordonRecord] = field(default_factory=dict)  # by name of the node
     gpu_errors: Mapping[str, ErrorRecord] = field(default_factory=dict)  # by UUID of the GPU
-    idle_nodes_s: Mapping[str, float] = field(default_factory=dict)  # node fit for an offer -> start of its idleness
-    offered_s: Mapping[str, float] = field(default_factory=dict)  # node -> time of its offer
-    requested_s: Mapping[str, float] = field(default_factory=dict)  # uid -> time of the last request for nodes
+    idle_nodes_s: Mapping[str, Time] = field(default_factory=dict)  # node fit for an offer -> start of its idleness
+    offered_s: Mapping[str, Time] = field(default_factory=dict)  # node -> time of its offer
+    requested_s: Mapping[str, Time] = field(default_factory=dict)  # uid -> time of the last request for nodes
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill
     last_kill: Command | None = None  # as received, to recognize a repeat
     paused_reason: str = ""
-    paused_since_s: float = float("nan")
+    paused_since_s: Time = float("nan")
     paused_by: str = ""  # the person; "" when the autopilot paused itself: such a pause lapses
     clock_doubt: ClockDoubt | None = None
-    clock_drift_s: float = 0.0  # wall clock minus monotonic clock, not applied yet; under 0.5 s
-    wake_at_s: float = float("-inf")
+    clock_drift_s: Duration = 0.0  # wall clock minus monotonic clock, not applied yet; under 0.5 s
+    wake_at_s: Time = float("-inf")
     idle: IdleMemory = field(default_factory=IdleMemory)
     views: Mapping[str, ViewRecord] = field(default_factory=dict)  # "<kind>/<source>" -> its record
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from autopilot.core.model.times import Duration, Time
+
 
 class Unknown(StrEnum):
     """The reason for a case without effect on the record."""
@@ -22,15 +24,15 @@ class Beneficiary:
 
     workload: str
     uid: str
-    without_s: float  # predicted start without the action; inf: not within the horizon
+    without_s: Time  # predicted start without the action; inf: not within the horizon
     part: float = 1.0
     width: float = 0.0  # GPUs, shares or instances at its last sight
-    counted_s: float = float("-inf")  # its use is counted up to then
+    counted_s: Time = float("-inf")  # its use is counted up to then
     used_gpu_s: float = 0.0
     ended: bool = False
     gpus: float = 0.0  # GPUs of its planned start, shares and instances as their part; 0: not known
     stopped: bool = False  # another action of the controller stopped it, or moved it, meanwhile
-    waited_s: float = 0.0  # time without GPUs since then
+    waited_s: Duration = 0.0  # time without GPUs since then
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Promise:
 
     proposal_id: str
     action: str
-    at_s: float
-    until_s: float
+    at_s: Time
+    until_s: Time
     promised_gpu_s: float  # expected use of the beneficiaries before `without_s`, less the expected loss of victims
     beneficiaries: tuple[Beneficiary, ...] = ()
     lost_gpu_s: float = 0.0
@@ -83,7 +85,7 @@ class PromiseRecord:
     """
 
     cases: tuple[tuple[float, float], ...] = ()
-    capped_s: float = float("inf")  # start of the cap of the action; inf: none
+    capped_s: Time = float("inf")  # start of the cap of the action; inf: none
     before: tuple[DayOfCases, ...] = ()
 
     @property

@@ -46,6 +46,7 @@ from autopilot.core.model.snapshot import (
     empty,
 )
 from autopilot.core.model.stops import Save as Save  # noqa: PLC0414
+from autopilot.core.model.times import Time
 from autopilot.core.model.verb import Change as Change  # noqa: PLC0414
 from autopilot.core.model.verb import Operation as Operation  # noqa: PLC0414
 
@@ -212,17 +213,14 @@ class CommandKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of a person.
-
-    The inbox assigns `sequence` on receipt. `seen` is the recommendation as the person saw it.
-    """
+    """One command of a person. The inbox assigns `sequence` on receipt."""
 
     kind: CommandKind
     who: str
     at_s: float
     subject: str = ""  # recommendation for approve and reject, rejection for revoke, source for confirm
     sequence: int = -1
-    seen: Seen | None = None  # None: as the last decision showed it
+    seen: Seen | None = None  # the recommendation as the person saw it; None: as the last decision showed it
     exactly: bool = False  # an approval of the very plan
     scope: RejectionScope = RejectionScope.WORKLOAD
     for_s: float | None = None  # how long a rejection holds; None: as the policy says, inf: until it is revoked
@@ -384,12 +382,12 @@ class Reservation:
     workload: str
     incarnation: int
     gpus: int
-    since_s: float
-    start_s: float  # as planned now
-    promised_s: float  # latest start, as promised when it was made
+    since_s: Time
+    start_s: Time  # as planned now
+    promised_s: Time  # latest start, as promised when it was made
     nodes: tuple[str, ...]
     firm: bool = True
-    planned_s: float = float("nan")  # planned start when it was made; released if the start slips too far
+    planned_s: Time = float("nan")  # planned start when it was made; released if the start slips too far
     uid: str = ""
 
 
@@ -435,7 +433,7 @@ class Instruction:
     id: str
     subject: Subject
     operation: Operation
-    deadline_s: float
+    deadline_s: Time
     fence: int
     proposal_id: str
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import nan
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 from autopilot.controller import Controller, Wiring
 from autopilot.core.intake.assemble import assemble
-from autopilot.core.intake.clock import NOT_TIMES, TIMES, moved, not_of_the_future, read_clock
+from autopilot.core.intake.clock import moved, not_of_the_future, read_clock
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import (
@@ -224,29 +223,6 @@ def test_budgets_and_cool_downs_hold_in_true_time(steps: list[tuple[float, float
 
 
 # --- memory moves as a whole -------------------------------------------------------------------------
-
-
-def records_of(kind: Any, seen: set[Any]) -> Iterator[type[Any]]:
-    """Every record that a memory can hold."""
-    if is_dataclass(kind) and kind not in seen:
-        seen.add(kind)
-        yield kind  # type: ignore[misc]
-        for hint in get_type_hints(kind).values():
-            yield from records_of(hint, seen)
-    for part in get_args(kind):
-        yield from records_of(part, seen)
-
-
-def test_every_time_in_memory_is_known_as_one() -> None:
-    """A new field in seconds must be listed: it moves with the clock, or it is a length and does not."""
-    told = {Command}  # said by people, kept as it came
-    for kind in records_of(ControllerMemory, set()):
-        named = {
-            field.name for field in fields(kind) if field.name.endswith("_s") and not field.name.endswith("_gpu_s")
-        }
-        listed = {*TIMES.get(kind, ()), *NOT_TIMES.get(kind, ())}
-        assert kind in told or named <= listed, f"{kind.__name__}: {sorted(named - listed)} in TIMES or NOT_TIMES"
-        assert listed <= {field.name for field in fields(kind)}
 
 
 def test_a_moved_memory_comes_back() -> None:
