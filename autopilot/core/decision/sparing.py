@@ -8,6 +8,7 @@ import numpy as np
 
 from autopilot.core.model.memory import PipelinedStart
 from autopilot.core.model.records import Instruction
+from autopilot.core.model.work import named
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
@@ -50,7 +51,7 @@ def _keep_reserved(ctx: Context, pipelined: PipelinedStart) -> int:
     reserved = {node for each in ctx.memory.reservations if each.uid != pipelined.uid for node in each.nodes} - own
     if reserved:
         nodes, gpus = ctx.observation.snapshot.nodes, ctx.observation.snapshot.gpus
-        ctx.whatif.set_aside(np.flatnonzero(np.isin(nodes.id, sorted(reserved))[gpus.node]).astype(np.int32))
+        ctx.whatif.set_aside(np.flatnonzero(named(nodes.id, reserved)[gpus.node]).astype(np.int32))
     return mark
 
 

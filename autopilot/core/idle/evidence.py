@@ -239,7 +239,7 @@ def _looked(known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, grid_s: 
     """Records and score after a look at all work."""
     work, window_s = snapshot.workloads, max(snapshot.telemetry.windows_s)
     entity, doubted_s = entity_activity(snapshot, policy), _doubted(known, snapshot, now_s, window_s, policy)
-    dark = np.isin(snapshot.nodes.id, list(doubted_s))[snapshot.gpus.node]
+    dark = named(snapshot.nodes.id, doubted_s)[snapshot.gpus.node]
     entity[np.concatenate([dark, dark[snapshot.instances.gpu]]) & (entity != Activity.BUSY)] = Activity.UNKNOWN
     found = work_activity(snapshot, entity, now_s)
     records = dict(known.records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from autopilot.core.model.snapshot import I32
+from autopilot.core.model.snapshot import I32, I64
 
 STATES = 8
 """States to remember. Searches try many and return to their first one."""
@@ -18,6 +18,7 @@ class StateCache:
     rooms: dict[tuple[tuple[bytes, bytes], ...], I32] = field(default_factory=dict)
     # free GPUs for members
     counted: dict[tuple[int | tuple[int, ...], ...], tuple[int, ...]] = field(default_factory=dict)
+    free_milli: I64 | None = None  # of usable GPUs, per node, parts included; read only
 
 
 @dataclass(slots=True)

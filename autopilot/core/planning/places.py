@@ -8,6 +8,7 @@ import numpy as np
 
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import F64, I32, Topology
+from autopilot.core.model.work import named
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.members import Team, find_members
 from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, suited_nodes
@@ -73,7 +74,7 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
     first = room if spared is None else np.minimum(ctx.whatif.node_free - spared, room)
     shown = ctx.shown_start(row)
     if shown is not None:  # where people were shown that it would start
-        nodes = np.isin(ctx.observation.snapshot.nodes.id, [slot.node for slot in shown.slots])
+        nodes = named(ctx.observation.snapshot.nodes.id, {slot.node for slot in shown.slots})
         again = on(np.where(nodes, first, 0).astype(np.int32))
         if isinstance(again, Fit):
             return again

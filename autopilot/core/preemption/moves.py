@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, State
+from autopilot.core.model.snapshot import GPU_MILLI, I32, I64, Bools, State
 from autopilot.core.model.work import whole_gpus
 from autopilot.core.placement.shapes import Shape, saves_mask, suited_nodes
 from autopilot.core.planning.context import Context
@@ -110,8 +110,7 @@ def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] =
 
 
 def _searched(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> _Answer:
-    whatif = ctx.whatif
-    free = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
+    free = float(_free_milli(ctx).sum()) / GPU_MILLI
     if shape.whole_gpus and free < shape.gpus:
         return _Answer(at)
     most_gpus = np.inf if shape.profile >= 0 else min(free, most_given_up(ctx, shape))
@@ -138,18 +137,27 @@ def _too_few(ctx: Context, shape: Shape, suits: Bools) -> bool:
 
     Moves among these nodes free nothing in sum: what is missing must go to others, by gangs that these suit.
     """
-    whatif, node = ctx.whatif, ctx.observation.snapshot.gpus.node
-    free = np.where(whatif.gpu_usable, np.maximum(GPU_MILLI - whatif.gpu_used, 0), 0)
-    missing = shape.gpus * GPU_MILLI - int(free[suits[node]].sum())
+    node, free = ctx.observation.snapshot.gpus.node, _free_milli(ctx)
+    missing = shape.gpus * GPU_MILLI - int(free[suits].sum())
     if missing <= 0 or not len(node):
         return missing > 0
     rows, movers = ctx.once(Movers, lambda: all_movers(ctx)).rows, ctx.once(_Reach, lambda: _reach(ctx))
     reach = movers.nodes & ~suits
     leaves = rows[np.logical_or.reduce(reach, axis=1)[movers.kind]]
-    if not len(leaves) or int(free[np.logical_or.reduce(reach, axis=0)[node]].sum()) < missing:
+    if not len(leaves) or int(free[np.logical_or.reduce(reach, axis=0)].sum()) < missing:
         return True
-    _, gpu, milli = entries_of(whatif, leaves)
+    _, gpu, milli = entries_of(ctx.whatif, leaves)
     return int(milli[suits[node[gpu]]].sum()) < missing
+
+
+def _free_milli(ctx: Context) -> I64:
+    """What usable GPUs have free, parts included. Shape [nodes]. Computed once for a state of the what-if."""
+    answers = ctx.cached()
+    if answers.free_milli is None:
+        whatif, node = ctx.whatif, ctx.observation.snapshot.gpus.node
+        free = np.where(whatif.gpu_usable, np.maximum(GPU_MILLI - whatif.gpu_used, 0), 0)
+        answers.free_milli = np.bincount(node, free, len(whatif.node_free)).astype(np.int64)
+    return answers.free_milli
 
 
 def _reach(ctx: Context) -> _Reach:

@@ -26,7 +26,7 @@ import numpy as np
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory import Condition
 from autopilot.core.model.snapshot import GPU_MILLI, Bools, ClusterSnapshot, State, WorkloadTable
-from autopilot.core.model.work import entry_milli, holding_mask
+from autopilot.core.model.work import entry_milli, holding_mask, named
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
 
 
@@ -99,7 +99,7 @@ _STARTS = (ConditionKind.UNPROTECTED, ConditionKind.LATE, ConditionKind.FIRM)
 
 def let_start(work: WorkloadTable, protected: Bools, uids: Collection[str], now_s: float) -> dict[Condition, float]:
     """Conditions of protected work at our start of it: it counts as firm, also if other work starts before it."""
-    rows = np.flatnonzero(protected & np.isin(work.uid, list(uids))) if uids else ()
+    rows = np.flatnonzero(protected & named(work.uid, uids)) if uids else ()
     return {Condition(ConditionKind.FIRM, str(work.uid[row]), int(work.incarnation[row])): now_s for row in rows}
 
 
