@@ -21,7 +21,8 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Decision, Observation, Proposal
-from autopilot.core.tracking.promises import is_capped, sums_of
+from autopilot.core.planning.restraint import is_capped
+from autopilot.core.tracking.promises import sums_of
 from autopilot.core.verbs import OPERATIONS
 from autopilot.explain.proposals import Answer, answer_of, refusing_codes
 from autopilot.explain.view import figures_of

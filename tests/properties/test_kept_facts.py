@@ -20,6 +20,7 @@ from autopilot.core.model.records import Command, CommandKind, Observation, View
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.facts import Facts
+from autopilot.core.planning.idle_facts import IdleFacts
 from autopilot.core.usage.facts import SnapshotFacts
 from autopilot.core.usage.parts import parts_of
 from autopilot.replay.unequal import first_unequal
@@ -116,7 +117,12 @@ def planning(given: Given, kept: Kept) -> Facts:
     return Facts(observation=observation, policy=policy, kept=kept, recalled=memory, busy=busy)
 
 
-TABLES: tuple[Rows, ...] = (intake, seen, planning)
+def idle(given: Given, kept: Kept) -> IdleFacts:
+    """What is asked of idle work."""
+    return IdleFacts(observation=given[0], policy=given[2], kept=kept, recalled=given[1])
+
+
+TABLES: tuple[Rows, ...] = (intake, seen, planning, idle)
 
 
 def plain(value: Any) -> Any:

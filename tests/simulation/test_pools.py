@@ -12,7 +12,7 @@ from autopilot.core.model.objectives import breached, missed_ratio
 from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import State
-from autopilot.core.tracking.replicas import capacity_rps
+from autopilot.core.tracking.foresight import capacity_rps
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.kits.core_world import decide

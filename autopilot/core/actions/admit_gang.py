@@ -38,6 +38,7 @@ from autopilot.core.planning.draft import Case, Submit
 from autopilot.core.planning.places import place, short
 from autopilot.core.planning.plan_state import Held
 from autopilot.core.planning.queue_turns import queue_turns
+from autopilot.core.planning.start_plan import StartPlan, plan_start, promised_start_s
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import (
     Scenario,
@@ -49,7 +50,7 @@ from autopilot.core.preemption.scenario import (
     worth_gpu_s,
 )
 from autopilot.core.reservations.fair_share_hold import hold_fair_share
-from autopilot.core.reservations.gang import StartPlan, hold, plan_start, promised_start_s
+from autopilot.core.reservations.gang import hold
 from autopilot.core.reservations.quota_hold import keep_room, overdue_positions, sure_to_end
 from autopilot.core.sharing.elastic import running, share, waiting
 from autopilot.core.verbs import admit, reserve

@@ -9,7 +9,7 @@ from autopilot.core.model.records import About, Change, Evidence, Note
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, NoteCase, Submit, VerbDraft
 from autopilot.core.tracking.cordons import condemning, to_cordon, to_uncordon
-from autopilot.core.tracking.recuts import under_recut
+from autopilot.core.tracking.under_recut import under_recut
 from autopilot.core.verbs import cordon
 
 CORDON = Case(

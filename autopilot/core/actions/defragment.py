@@ -11,6 +11,7 @@ from autopilot.core.model.records import Code
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Submit
+from autopilot.core.planning.restraint import is_capped, is_paused
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.moves import moves_only
@@ -21,8 +22,6 @@ from autopilot.core.preemption.scenario import (
     scheduling_signatures,
     worth_gpu_s,
 )
-from autopilot.core.tracking.promises import is_capped
-from autopilot.core.tracking.storms import is_paused
 from autopilot.core.verbs import pipeline
 from autopilot.core.verbs.admit import AdmitDraft
 from autopilot.core.verbs.pipeline import PipelineDraft

@@ -32,7 +32,7 @@ from autopilot.core.preemption.displacing import displacing_timers_s
 from autopilot.core.preemption.idle_victims import idle_facts, returns_gpu_s
 from autopilot.core.preemption.room_sources import SOURCES, Source
 from autopilot.core.preemption.scenario import Scenario, cases_without_victims, pipelined_draft
-from autopilot.core.tracking.replicas import Ahead
+from autopilot.core.tracking.foresight import Ahead
 from autopilot.core.verbs import pipeline
 from autopilot.core.verbs.admit import AdmitDraft
 from autopilot.core.verbs.pipeline import PipelineDraft

@@ -12,6 +12,7 @@ from autopilot.core.model.records import Evidence
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Submit, VerbDraft
+from autopilot.core.planning.idle_facts import ladder
 from autopilot.core.planning.idle_work import borrowed
 from autopilot.core.verbs import mark
 
@@ -37,7 +38,7 @@ REPLICA = Case(
 def propose(ctx: Context, submit: Submit) -> None:
     """One mark for each workload whose notice has stood for its grace."""
     work = ctx.observation.snapshot.workloads
-    for rung in ctx.rungs:
+    for rung in ladder(ctx):
         due = rung.record.step == IdleStep.NOTIFIED and ctx.now_s >= rung.next_s and not rung.advice
         if due and work.preemptible[rung.row] and not borrowed(ctx, rung):
             since = Evidence("since", round(ctx.now_s - rung.record.step_s, 3), "s")

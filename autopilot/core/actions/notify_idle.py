@@ -20,6 +20,7 @@ from autopilot.core.model.work import holding_mask, named
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, NoteCase, Submit, VerbDraft
+from autopilot.core.planning.idle_facts import ladder
 from autopilot.core.planning.idle_work import borrowed, steps_under_way
 from autopilot.core.verbs import notify
 
@@ -70,7 +71,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     _services(ctx)
     work, under_way = ctx.observation.snapshot.workloads, steps_under_way(ctx)
     advised = 0
-    for rung in ctx.rungs:
+    for rung in ladder(ctx):
         if rung.record.step != IdleStep.SEEN or ctx.now_s < rung.notice_s or rung.uid in under_way:
             continue
         why = rung.advice or _unpreemptible(ctx, rung)
@@ -153,7 +154,7 @@ def _services(ctx: Context) -> None:
     snapshot = ctx.observation.snapshot
     work, services = snapshot.workloads, snapshot.services
     idle: dict[int, list[Rung]] = {}
-    for rung in ctx.rungs:
+    for rung in ladder(ctx):
         due = rung.record.seen_s == ctx.now_s and ctx.now_s >= rung.notice_s and not rung.record.estimated
         if due and 0 <= work.service[rung.row] < len(services.id) and not work.excluded[rung.row]:
             idle.setdefault(int(work.service[rung.row]), []).append(rung)
@@ -202,7 +203,7 @@ def timers(ctx: Context) -> list[float]:
         return []
     snapshot = ctx.observation.snapshot
     look_s = next_look_s(ctx.memory, snapshot, ctx.policy)
-    times_s = ladder_timers_s(ctx.rungs)
+    times_s = ladder_timers_s(ladder(ctx))
     return times_s if look_s == inf else [*times_s, look_s]
 
 

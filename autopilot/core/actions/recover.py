@@ -41,7 +41,7 @@ from autopilot.core.planning.draft import Case, Eviction, NoteCase, Submit
 from autopilot.core.planning.half_started import HALF_STARTED, note_half_started
 from autopilot.core.tracking.cordons import cordon_timers_s
 from autopilot.core.tracking.hangs import at_work, doing_nothing, doubts, judged, window_s
-from autopilot.core.tracking.recuts import under_recut
+from autopilot.core.tracking.under_recut import under_recut
 from autopilot.core.verbs import evict
 
 NAME = "recover"

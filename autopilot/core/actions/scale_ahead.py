@@ -26,7 +26,8 @@ from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Submit, VerbDraft
-from autopilot.core.tracking.replicas import Ahead, beyond_served, desired_replicas, room_until_s
+from autopilot.core.tracking.foresight import Ahead, beyond_served
+from autopilot.core.tracking.replicas import desired_replicas, room_until_s
 from autopilot.core.verbs import scale
 
 NAME = "scale_ahead"

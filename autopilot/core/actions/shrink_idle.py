@@ -22,6 +22,7 @@ from autopilot.core.model.work import holding_mask
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Submit, VerbDraft
+from autopilot.core.planning.idle_facts import ladder
 from autopilot.core.planning.idle_work import may_take
 from autopilot.core.verbs import ceiling
 
@@ -89,7 +90,7 @@ def _candidates(ctx: Context) -> list[tuple[int, list[Rung]]]:
     snapshot = ctx.observation.snapshot
     work, services = snapshot.workloads, snapshot.services
     idle: dict[int, list[Rung]] = {}
-    for rung in ctx.rungs:
+    for rung in ladder(ctx):
         if 0 <= work.service[rung.row] < len(services.id):
             idle.setdefault(int(work.service[rung.row]), []).append(rung)
     holding, found = holding_mask(work), []

@@ -19,7 +19,7 @@ from autopilot.core.model.work import holding_mask
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Gain
-from autopilot.core.reservations.gang import plan_start
+from autopilot.core.planning.start_plan import plan_start
 
 
 def promise_of(draft: Draft, proposal: Proposal, ctx: Context) -> Promise | None:

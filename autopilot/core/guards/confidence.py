@@ -6,7 +6,7 @@ from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
-from autopilot.core.tracking.replicas import judged
+from autopilot.core.tracking.foresight import judged
 
 NAME = "confidence"
 UNIT = "forecasts relied on"

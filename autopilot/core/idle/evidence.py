@@ -121,18 +121,6 @@ def with_ceilings(memory: ControllerMemory, proposals: Iterable[Proposal]) -> Co
     return replace(memory, idle=replace(memory.idle, shrunk=shrunk))
 
 
-def returning_rows(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[int]:
-    """Rows of suspended work, and of replicas taken from a service, whose owner is back and that wait for GPUs."""
-    work, services = snapshot.workloads, snapshot.services
-    uids = [uid for uid, record in memory.idle.records.items() if record.step == IdleStep.RETURNED]
-    rows: list[int] = np.flatnonzero(named(work.uid, uids)).tolist() if uids else []
-    back = [uid for uid, record in memory.idle.shrunk.items() if record.returned_s < inf]
-    if back:
-        waits = np.isin(work.service, np.flatnonzero(named(services.uid, back))) & (work.state == State.PENDING)
-        rows += np.flatnonzero(waits).tolist()
-    return set(rows)
-
-
 # --- at every tick ------------------------------------------------------------------------------------
 
 

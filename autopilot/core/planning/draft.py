@@ -20,7 +20,7 @@ from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.shown import shown_whole
-from autopilot.core.tracking.replicas import Ahead
+from autopilot.core.tracking.foresight import Ahead
 
 
 @dataclass(frozen=True, slots=True)

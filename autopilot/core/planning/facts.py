@@ -18,7 +18,6 @@ from autopilot.core.checkpoints.losses import saves_ratio, stop_losses
 from autopilot.core.checkpoints.writers import cannot_save
 from autopilot.core.facts.table import fact, root
 from autopilot.core.hardware.gpu_products import find_product
-from autopilot.core.idle.ladder import rungs
 from autopilot.core.idle.verdict import entity_activity, work_activity
 from autopilot.core.model.memory import ControllerMemory, OpenProposal
 from autopilot.core.model.policy import Policy
@@ -42,7 +41,7 @@ from autopilot.core.planning.lending import guarantee_rules
 from autopilot.core.planning.quota_state import sheltered_classes
 from autopilot.core.quota.past_use import corrected_weights
 from autopilot.core.quota.protection import protected_mask
-from autopilot.core.tracking.replicas import ahead_mask, foresee
+from autopilot.core.tracking.foresight import ahead_mask, foresee
 from autopilot.core.usage.facts import SnapshotFacts
 
 Value = TypeVar("Value")
@@ -217,7 +216,6 @@ class Facts(SnapshotFacts):
     # visible idle work
     _activity = fact(entity_activity, SnapshotFacts.snapshot, _policy)
     holdings = fact(work_activity, SnapshotFacts.snapshot, _activity, now_s)
-    rungs = fact(rungs, _memory, SnapshotFacts.snapshot, _policy)  # what the newest look showed idle, and its next step
 
     guarantee_rules = fact(guarantee_rules, _tenancy, _queues)  # how the guarantee of each queue is kept
     foreseen = fact(foresee, _observation, _services, _policy)  # replicas that forecasts call for, by service

@@ -7,9 +7,9 @@ from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.modes import ACTIONS_WITH
 from autopilot.core.model.policy import Effect, Mode
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.idle_facts import ladder
+from autopilot.core.planning.restraint import is_capped, is_paused
 from autopilot.core.quota.ledger import ALL
-from autopilot.core.tracking.promises import is_capped
-from autopilot.core.tracking.storms import is_paused
 
 
 def steps_under_way(ctx: Context) -> set[str]:
@@ -39,7 +39,7 @@ def may_suspend(ctx: Context) -> dict[int, Rung]:
     under_way, service = steps_under_way(ctx), ctx.observation.snapshot.workloads.service
     return {
         rung.row: rung
-        for rung in ctx.rungs
+        for rung in ladder(ctx)
         if service[rung.row] < 0 and rung.uid not in under_way and may_take(ctx, rung)
     }
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.idle.evidence import returning_rows
-from autopilot.core.model.snapshot import I8, Bools
-from autopilot.core.model.work import gpu_part, gpu_parts, overdue_mask
+from autopilot.core.model.idle_memory import IdleStep
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.snapshot import I8, Bools, ClusterSnapshot, State
+from autopilot.core.model.work import gpu_part, gpu_parts, named, overdue_mask
 from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import claim_kinds
@@ -132,3 +134,15 @@ def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:
             if ledger.within_guarantee(queue, gpus, kinds):
                 more[queue], first[place] = gpus, True
     return first
+
+
+def returning_rows(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[int]:
+    """Rows of suspended work, and of replicas taken from a service, whose owner is back and that wait for GPUs."""
+    work, services = snapshot.workloads, snapshot.services
+    uids = [uid for uid, record in memory.idle.records.items() if record.step == IdleStep.RETURNED]
+    rows: list[int] = np.flatnonzero(named(work.uid, uids)).tolist() if uids else []
+    back = [uid for uid, record in memory.idle.shrunk.items() if record.returned_s < inf]
+    if back:
+        waits = np.isin(work.service, np.flatnonzero(named(services.uid, back))) & (work.state == State.PENDING)
+        rows += np.flatnonzero(waits).tolist()
+    return set(rows)

@@ -26,8 +26,8 @@ from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Eviction
 from autopilot.core.planning.places import elsewhere, held_for_others, place, room_beside, within_limits
+from autopilot.core.planning.start_plan import plan_start
 from autopilot.core.preemption.search import Search
-from autopilot.core.reservations.gang import plan_start
 from autopilot.core.rules.base import Refusal, Takes, Target
 from autopilot.core.verbs import admit, pipeline
 from autopilot.core.verbs.admit import AdmitDraft

@@ -19,9 +19,10 @@ from autopilot.core.model.policy import Effect
 from autopilot.core.model.snapshot import F64, Bools
 from autopilot.core.model.work import running_since
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.restraint import is_capped
+from autopilot.core.planning.start_plan import plan_start
 from autopilot.core.quota.ledger import ALL, EPSILON
-from autopilot.core.reservations.gang import hold, plan_start
-from autopilot.core.tracking.promises import is_capped
+from autopilot.core.reservations.gang import hold
 
 _RECLAIM = Effect.RECLAIM, "reclaim_borrowed"
 _PAUSE = Effect.PREEMPT, "preempt"

@@ -25,7 +25,7 @@ from autopilot.core.model.work import holding_mask
 from autopilot.core.placement.shapes import Shape, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import Held
-from autopilot.core.tracking.replicas import Ahead, demand_at, judged
+from autopilot.core.tracking.foresight import Ahead, demand_at, judged
 
 LEVEL = 0.5
 """Quantile of the demand that room is kept for: a replica that is needed more likely than not."""

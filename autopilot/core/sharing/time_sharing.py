@@ -36,11 +36,10 @@ from autopilot.core.planning.draft import Case, Eviction, Submit
 from autopilot.core.planning.lending import OVERUSED_WEIGHT
 from autopilot.core.planning.places import held_for_others, place
 from autopilot.core.planning.queue_turns import approval_ranks
+from autopilot.core.planning.restraint import is_capped, is_paused
 from autopilot.core.planning.search_budget import within_steps
 from autopilot.core.preemption.moves import search_moves
 from autopilot.core.preemption.scenario import STEPS_A_PLACE, Scenario, after_leaving, let_leave, pipelined_draft
-from autopilot.core.tracking.promises import is_capped
-from autopilot.core.tracking.storms import is_paused
 
 TOGETHER = 32
 """Gangs behind a new gang that are considered as sharing the place of a wide victim with it."""

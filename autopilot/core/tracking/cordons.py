@@ -15,7 +15,7 @@ from autopilot.core.hardware.xid_facts import node_restarts, out_of_use
 from autopilot.core.model.memory import ControllerMemory, CordonRecord
 from autopilot.core.model.records import Observation, Proposal
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot
-from autopilot.core.tracking.recuts import under_recut
+from autopilot.core.tracking.under_recut import under_recut
 
 RETRY_S = 600.0
 """A cordon that did not come about is tried again after this time."""

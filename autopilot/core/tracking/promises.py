@@ -229,12 +229,6 @@ def least_gain_gpu_s(promised_gpu_s: float, rules: Promises) -> float:
     return promised_gpu_s / rules.least_ratio if rules.least_ratio > 0 else -inf
 
 
-def is_capped(memory: ControllerMemory, action: str) -> bool:
-    """True while the action may only recommend."""
-    record = memory.kept_promises.get(action)
-    return record is not None and record.capped_s < inf
-
-
 def judge_promises(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
     """Memory with the caps that begin now."""
     rules = policy.promises

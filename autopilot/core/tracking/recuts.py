@@ -85,18 +85,6 @@ def quarantined(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     return named(snapshot.gpus.uuid, held)
 
 
-def under_recut(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
-    """GPUs whose geometry changes and whose change is not late. Shape [gpus]."""
-    changing = np.asarray(snapshot.gpus.recut == Recut.CHANGING)
-    if memory.recuts:
-        states = {uuid: record.state for uuid, record in memory.recuts.items() if record.state != "settled"}
-        ours = [uuid for uuid, state in states.items() if state not in {"quarantined", "draining"}]
-        late = [uuid for uuid, state in states.items() if state == "quarantined"]
-        uuids = snapshot.gpus.uuid
-        changing = (changing | named(uuids, ours)) & ~named(uuids, late)
-    return changing
-
-
 def follow_recuts(
     before: ControllerMemory, memory: ControllerMemory, observation: Observation, policy: Policy
 ) -> tuple[ControllerMemory, tuple[Note, ...]]:

@@ -1,38 +1,32 @@
-"""Replicas of services: measurements, the replicas that a forecast calls for, and whether it is trusted.
+"""Replicas of services: their measurements in memory, and the floor that they give.
 
 Two quantities are measured, from the snapshot alone: the start-up time of a replica, and the requests/s that one
-replica should serve by its owner's target and its objective. With them, a forecast of the demand over the lead time
-gives the desired number of replicas.
+replica should serve by its owner's target and its objective. With them, a forecast gives the desired number of replicas
+(tracking/foresight.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from math import ceil, floor, inf, isnan, log, nan
-from statistics import NormalDist, median
+from dataclasses import replace
+from math import floor, inf, log, nan
 
 import numpy as np
 
-from autopilot.core.model.forecast import REQUESTS, Forecast
 from autopilot.core.model.memory import ControllerMemory, ServiceRecord
 from autopilot.core.model.objectives import missed_ratio
-from autopilot.core.model.policy import ACTIONS_WITH, Effect, Policy, ScaleAhead
+from autopilot.core.model.policy import ACTIONS_WITH, Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S, RoomRules
-from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
-from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, ServiceTable, State
+from autopilot.core.model.records import Code, Observation
+from autopilot.core.model.snapshot import ServiceTable, State
+from autopilot.core.tracking.foresight import BIN_RATIO, Ahead, foresee
 
 MINUTE_S = 60.0
 """Window of the `recent_...` columns of ServiceTable."""
 
-BIN_RATIO = 1.1
-"""Ratio between load bins: one tenth is finer than the noise of a minute's requests."""
 
 HALF_LIFE_S = DAY_S
 """Half-life of load measurements: models and prompts change with releases, not by the hour."""
 
-LEAST_REQUESTS = 300.0
-"""Requests needed to judge a load: below three hundred, a share of one in a hundred is chance."""
 
 FORGOTTEN_REQUESTS = 1.0
 """A bin with fewer requests than this is dropped from memory."""
@@ -40,40 +34,13 @@ FORGOTTEN_REQUESTS = 1.0
 LATEST = 32
 """Number of start-ups, and of minutes at the owner's target, kept in memory."""
 
-LEAST_MINUTES = 5
-"""Minutes needed for an estimate of the load at the owner's target."""
 
 LEAST_LOAD_RATIO = 0.05
 """Below this part of the target a replica is idle, and the estimate is meaningless."""
 
-COLD_START_LEVEL = 0.9
-"""Quantile of the measured start-ups used as lead time (forecasting reference, section 4)."""
-
 
 Loads = tuple[tuple[int, float, float], ...]
 """Requests, and those over the objective that was missed most, by the bin of a replica's load."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """The replicas that a forecast calls for in one service (`replicas`, -1: unknown), and whether it is trusted."""
-
-    row: int
-    replicas: int
-    demand_rps: float
-    capacity_rps: float  # requests/s that one replica should serve
-    level: float
-    within_s: float  # since the forecast was made: lead time plus age, at most its longest horizon
-    lead_s: float
-    forecast: Forecast | None
-    series: int
-    code: Code = Code.OK
-    value: float = 0.0
-    threshold: float = 0.0
-    unit: str = ""
-    at_least: bool = False  # `threshold` is the least that is asked for; else the most
-    unknown: NoteCode | None = None  # why `replicas` is -1
-    facts: tuple[Evidence, ...] = ()  # behind `unknown`
 
 
 # --- measurements -----------------------------------------------------------------------------------
@@ -198,189 +165,7 @@ def _counted(loads: Loads, load_rps: float, requests: float, over: float) -> Loa
     return tuple((number, *bins[number]) for number in sorted(bins) if bins[number][0] >= FORGOTTEN_REQUESTS)
 
 
-def capacity_rps(record: ServiceRecord, violation_ratio: float) -> float:
-    """Requests/s that one replica should serve; NaN without measurements.
-
-    It is the owner's target load, unless that load was measured to be too high: a floor anticipates what the owner's
-    autoscaler will request under the forecast load. If the target is unknown, it is the highest load at which at most
-    `violation_ratio` of the requests missed the objective.
-    """
-    good, bad = _judged(record.loads, violation_ratio)
-    if len(record.at_target_rps) < LEAST_MINUTES:
-        return good
-    return min(median(record.at_target_rps), bad)
-
-
-def _judged(loads: tuple[tuple[int, float, float], ...], violation_ratio: float) -> tuple[float, float]:
-    """The highest load that met the objective (NaN: unknown), and the lowest that missed it (inf: unknown).
-
-    The share of violations is assumed to grow with the load; adjacent bins that contradict this are pooled (isotonic
-    regression by pooling adjacent violators, Ayer et al. 1955).
-    """
-    blocks: list[list[float]] = []  # requests, violations, first bin, last bin
-    for number, asked, missed in loads:
-        blocks.append([asked, missed, number, number])
-        while len(blocks) > 1 and blocks[-2][1] * blocks[-1][0] >= blocks[-1][1] * blocks[-2][0]:
-            upper = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + upper[0], blocks[-1][1] + upper[1], blocks[-1][2], upper[3]]
-    good, bad = nan, inf
-    for asked, missed, first, last in blocks:
-        if asked < LEAST_REQUESTS:
-            continue
-        if missed <= violation_ratio * asked:
-            good = float(BIN_RATIO**last)
-        else:
-            bad = min(bad, float(BIN_RATIO**first))
-    return good, bad
-
-
-def lead_time_s(record: ServiceRecord, rules: ScaleAhead) -> float:
-    """Lead time of a replica: a high quantile of the latest start-ups, or that of the policy without any."""
-    if not record.cold_starts_s:
-        return rules.lead_s
-    times_s = sorted(record.cold_starts_s)
-    return times_s[ceil(COLD_START_LEVEL * (len(times_s) - 1))]
-
-
 # --- desired replicas -------------------------------------------------------------------------------
-
-
-def foresee(observation: Observation, records: Mapping[str, ServiceRecord], policy: Policy) -> list[Ahead]:
-    """The replicas that the forecasts of this tick call for, by service; empty without forecasts of demand."""
-    demand = [each for each in observation.forecasts.demand if each.kind == REQUESTS]
-    if not demand:
-        return []
-    place = {name: (each, at) for each in demand for at, name in enumerate(each.series)}
-    services = observation.snapshot.services
-    return [
-        _ahead(
-            row,
-            place.get(name),
-            records.get(str(services.uid[row]), ServiceRecord()),
-            observation,
-            policy,
-        )
-        for row, name in enumerate(services.id.tolist())
-    ]
-
-
-def _ahead(
-    row: int,
-    found: tuple[Forecast, int] | None,
-    record: ServiceRecord,
-    observation: Observation,
-    policy: Policy,
-) -> Ahead:
-    """The replicas that the forecast of one service calls for."""
-    rules, services, now_s = policy.scale_ahead, observation.snapshot.services, observation.now_s
-    lead_s, capacity = lead_time_s(record, rules), capacity_rps(record, rules.violation_ratio)
-    if found is None:
-        return _unknown(row, lead_s, capacity, NoteCode.NO_FORECAST)
-    forecast, series = found
-    age_s = now_s - forecast.made_s
-    within_s = min(max(lead_s + age_s, forecast.horizons_s[0]), forecast.horizons_s[-1])
-    level = _first(forecast.levels, rules.level - 1e-9)
-    demand_rps = demand_at(forecast, series, within_s, rules.level)
-    needed = int(services.needed_replicas[row])
-    said = Ahead(
-        row, -1, demand_rps, capacity, min(rules.level, forecast.levels[level]), within_s, lead_s, forecast, series
-    )
-    if isnan(demand_rps):
-        why = forecast.reasons[series] if forecast.reasons else ""
-        return _unknown(row, lead_s, capacity, NoteCode.FORECAST_ABSTAINS, Evidence("reason", why or "no reason given"))
-    if isnan(capacity):
-        return _unknown(row, lead_s, capacity, NoteCode.REPLICA_LOAD_UNKNOWN)
-    if needed < 0 or not services.age_s[row] <= policy.freshness.telemetry_s:
-        return _unknown(row, lead_s, capacity, NoteCode.LOAD_UNKNOWN)
-    most = min(int(services.max_replicas[row]), ceil(rules.most_ratio * max(needed, 1)))
-    wanted = min(ceil(demand_rps / capacity - 1e-9), most)
-    return judged(replace(said, replicas=wanted), now_s, rules)
-
-
-def peak_quantiles(forecast: Forecast, series: int, within_s: float) -> F64:
-    """Quantiles of the highest demand of a series within `within_s` after the forecast was made.
-
-    Shape [levels]; NaN: unknown. Between two horizons they are interpolated linearly in the log of the time. This is
-    slightly conservative, because the growth of the highest demand slows with time.
-    """
-    steps = forecast.horizons_s
-    after = _first(steps, within_s)
-    values = forecast.values[series, after]
-    if after == 0 or within_s >= steps[after]:
-        return np.asarray(values)
-    share = log(within_s / steps[after - 1]) / log(steps[after] / steps[after - 1])
-    between = (1.0 - share) * forecast.values[series, after - 1] + share * values
-    return np.asarray(np.where(np.isnan(between), values, between))
-
-
-def demand_at(forecast: Forecast, series: int, within_s: float, level: float) -> float:
-    """`peak_quantiles` at one level: linear in the normal score between two levels, else the nearest level.
-
-    The lowest level is the median of the demand itself; only the higher levels are calibrated for its maximum.
-    """
-    levels, values = forecast.levels, peak_quantiles(forecast, series, within_s)
-    above = _first(levels, level - 1e-9)
-    if above == 0 or level >= levels[above] - 1e-9:
-        return float(values[above])
-    low, here, high = (NormalDist().inv_cdf(each) for each in (levels[above - 1], level, levels[above]))
-    share = (here - low) / (high - low)
-    return float((1.0 - share) * values[above - 1] + share * values[above])
-
-
-def beyond_served(ahead: Ahead, served_rps: float, within_s: float) -> tuple[float, float]:
-    """(probability that the demand exceeds `served_rps`, expected excess in requests/s), from the quantiles.
-
-    The quantile function is linear between two levels and constant beyond the outer ones.
-    """
-    forecast = ahead.forecast
-    if forecast is None:
-        return 0.0, 0.0
-    levels = np.array([0.0, *forecast.levels, 1.0])
-    values = peak_quantiles(forecast, ahead.series, within_s)
-    values = np.array([values[0], *values, values[-1]])
-    if isnan(float(values.sum())):
-        return 0.0, 0.0
-    grid = np.linspace(0.0, 1.0, 201)
-    excess = np.maximum(np.interp(grid, levels, values) - served_rps, 0.0)
-    return float((excess > 0).mean()), float(excess.mean())
-
-
-def _first(steps: tuple[float, ...], least: float) -> int:
-    """Index of the first of ascending `steps` that is at least `least`; the last if none is."""
-    return next((at for at, step in enumerate(steps) if step >= least), len(steps) - 1)
-
-
-def _unknown(row: int, lead_s: float, capacity: float, why: NoteCode, *facts: Evidence) -> Ahead:
-    code, unit = Code.FORECAST_UNKNOWN, "requests/s"
-    return Ahead(row, -1, nan, capacity, nan, nan, lead_s, None, -1, code, nan, nan, unit, False, why, facts)
-
-
-def judged(ahead: Ahead, now_s: float, rules: ScaleAhead) -> Ahead:
-    """`ahead` with a judgement of its forecast at `now_s`; without a forecast it is unknown.
-
-    The forecast must be fresh, not drifting, with enough outcomes, and calibrated at the covering horizon.
-    """
-    forecast, series = ahead.forecast, ahead.series
-    if forecast is None:
-        return _judge(ahead, Code.FORECAST_UNKNOWN, nan, nan, "requests/s")
-    age_s, level = now_s - forecast.made_s, _first(forecast.levels, rules.level - 1e-9)
-    if not 0.0 <= age_s <= rules.forecast_age_s:
-        return _judge(ahead, Code.FORECAST_STALE, age_s, rules.forecast_age_s, "s since it was made")
-    if len(forecast.drifting) and forecast.drifting[series]:
-        return _judge(ahead, Code.FORECAST_DRIFTING, 1.0, 0.0, "models out of their usual error")
-    horizon = _first(forecast.horizons_s, ahead.within_s)
-    outcomes = float(forecast.outcomes[series, horizon]) if forecast.outcomes.size else 0.0
-    if outcomes < rules.least_outcomes:
-        return _judge(ahead, Code.FORECAST_UNPROVEN, outcomes, rules.least_outcomes, "outcomes so far", at_least=True)
-    promised = forecast.levels[level]  # for a level between two promised levels, the upper one must be kept
-    least = promised - rules.coverage_slack
-    held = float(forecast.coverage[series, horizon, level]) if outcomes else promised  # taken at its word
-    code = Code.OK if held >= least else Code.FORECAST_UNCALIBRATED
-    return _judge(ahead, code, held, least, "of the outcomes within the promise", at_least=True)
-
-
-def _judge(ahead: Ahead, code: Code, value: float, threshold: float, unit: str, *, at_least: bool = False) -> Ahead:
-    return replace(ahead, code=code, value=value, threshold=float(threshold), unit=unit, at_least=at_least)
 
 
 def _in_dwell(record: ServiceRecord, now_s: float, dwell_s: float) -> ServiceRecord:
@@ -417,21 +202,6 @@ def room_until_s(record: ServiceRecord, rules: RoomRules) -> float:
     if record.room_s <= record.returned_s:
         return -inf
     return max(record.room_s + rules.dwell_s, record.returned_s + rules.reversal_s)
-
-
-def ahead_mask(snapshot: ClusterSnapshot) -> Bools:
-    """Pending replicas that the present load does not need: the youngest ones beyond the need. Shape [workloads].
-
-    If the need is unknown, all are needed.
-    """
-    work, services = snapshot.workloads, snapshot.services
-    mask = np.zeros(len(work.id), np.bool_)
-    beyond = np.where(services.needed_replicas >= 0, services.replicas - services.needed_replicas, 0)
-    for row in np.flatnonzero(beyond > 0).tolist():
-        waiting = np.flatnonzero((work.service == row) & (work.state == State.PENDING))
-        youngest_last = waiting[np.lexsort((waiting, work.submit_s[waiting]))]
-        mask[youngest_last[max(len(waiting) - int(beyond[row]), 0) :]] = True
-    return mask
 
 
 def floor_timers_s(memory: ControllerMemory, observation: Observation, policy: Policy) -> list[float]:

@@ -81,12 +81,6 @@ def events_in_hour(record: StormRecord, now_s: float) -> int:
     return sum(events for at_s, events in record.minutes if at_s + HOUR_S > now_s)
 
 
-def is_paused(memory: ControllerMemory, action: str) -> bool:
-    """True while the action is paused by a storm."""
-    record = memory.storms.get(action)
-    return record is not None and record.since_s < inf
-
-
 def limit_of(record: StormRecord, now_s: float, rules: Storms) -> float:
     """The most events that an hour may have."""
     past = [events for at_s, events in record.hours if now_s - WEEK_S < at_s <= now_s - HOUR_S]

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.idle.evidence import return_cost_gpu_s, returning_rows
+from autopilot.core.idle.evidence import return_cost_gpu_s
 from autopilot.core.model.idle_memory import IdleOwner, IdleStep
 from autopilot.core.model.memory import Disruption, Step, StormRecord
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, SloClass, State
 from autopilot.core.model.stops import StopReason
+from autopilot.core.planning.queue_turns import returning_rows
 from autopilot.core.verbs.evict import EvictOperation
 from tests.kits.core_world import holds, snapshot, waits, with_policy
 from tests.kits.idle_world import NOW_S, measured

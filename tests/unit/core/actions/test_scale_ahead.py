@@ -16,8 +16,8 @@ from autopilot.core.model.records import Code, Gap, Instruction, Observation, Ou
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft, Submit, VerbDraft
+from autopilot.core.tracking.foresight import Ahead
 from autopilot.core.tracking.lifecycle import next_deadline_s
-from autopilot.core.tracking.replicas import Ahead
 from autopilot.core.verbs.scale import Scale
 from autopilot.explain.proposals import explain_decision, proposal_words
 from autopilot.explain.view import explain_proposal, view_of

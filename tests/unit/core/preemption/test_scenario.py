@@ -16,10 +16,11 @@ from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.places import place
+from autopilot.core.planning.start_plan import StartPlan
 from autopilot.core.preemption.moves import moves_only
 from autopilot.core.preemption.scenario import Scenario, alike_at, find_scenario, scheduling_signatures
 from autopilot.core.quota.ledger import QuotaLedger
-from autopilot.core.reservations.gang import StartPlan, hold
+from autopilot.core.reservations.gang import hold
 from autopilot.core.rules.base import Claim, Refusal, Room, Target
 from tests.kits.core_world import Item, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, tenants

@@ -14,15 +14,8 @@ from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.policy import Policy, ScaleAhead
 from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
 from autopilot.core.model.snapshot import ServiceTable, State, make
-from autopilot.core.tracking.replicas import (
-    Ahead,
-    ahead_mask,
-    capacity_rps,
-    foresee,
-    lead_time_s,
-    peak_quantiles,
-    remember_services,
-)
+from autopilot.core.tracking.foresight import Ahead, ahead_mask, capacity_rps, foresee, lead_time_s, peak_quantiles
+from autopilot.core.tracking.replicas import remember_services
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import holds, observe, snapshot, waits
 from tests.kits.demand_world import HORIZONS_S, forecast
