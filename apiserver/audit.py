@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from apiserver.requests import Call
+from apiserver.kinds.base import Call
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 

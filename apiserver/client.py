@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from apiserver.kinds.base import Kind
+from apiserver.kinds.base import Kind, State
 from apiserver.requests import Request, Response
 from apiserver.users import User
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 
@@ -21,7 +18,7 @@ class Client:
     Every method raises StatusError when the server refuses. Objects that come back are not to be changed.
     """
 
-    def __init__(self, server: Server, user: User, manager: str) -> None:
+    def __init__(self, server: State, user: User, manager: str) -> None:
         self._server = server
         self._user = user
         self._manager = manager

@@ -9,8 +9,9 @@ from apiserver.actors.kubelet import Kubelet, KubeletOptions
 from apiserver.actors.node_lifecycle import NodeLifecycle
 from apiserver.actors.nodes import NodeAgent
 from apiserver.admission import PLUGINS
+from apiserver.kinds.base import NameSuffix, NameUid
 from apiserver.kueue.install import install
-from apiserver.server import NameSuffix, NameUid, Pick, Server
+from apiserver.server import Pick, Server
 from apiserver.standard import install_standard
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN

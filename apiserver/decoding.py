@@ -12,13 +12,13 @@ from apiserver.conform import WORDS, Conformer, ConformError
 from apiserver.errors import StatusError, bad_request, quoted
 from apiserver.go_json import duplicates, load_yaml, why_no_json
 from apiserver.plain_json import clone
-from apiserver.requests import JSON, PATCHES, Call, Request
+from apiserver.requests import JSON, PATCHES, Request
 from apiserver.schemas import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from apiserver.kinds.base import REGISTERED, Kind
+from apiserver.kinds.base import REGISTERED, Call, Kind
 
 Obj = dict[str, Any]
 BODY_LIMIT = 3 * 1024 * 1024

@@ -8,8 +8,8 @@ from apiserver import options
 from apiserver.conform import Conformer, ConformError
 from apiserver.decoding import recognized
 from apiserver.errors import bad_request, invalid_value, unsupported
+from apiserver.kinds.base import Call
 from apiserver.patching import options_error
-from apiserver.requests import Call
 from apiserver.schemas import schema
 
 Obj = dict[str, Any]

@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import Named, StatusError, quoted
+from apiserver.kinds.base import State
 from apiserver.plain_json import clone
 from apiserver.timeline import stamp
 
 if TYPE_CHECKING:
     from apiserver.kinds.base import Kind
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 LEAST_GRACE_S = 1  # what stands for a negative grace
@@ -20,7 +20,7 @@ LEAST_GRACE_S = 1  # what stands for a negative grace
 class Deletion:
     """Deletes objects, at once or when their grace and finalizers allow it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: State) -> None:
         self._server = server
 
     def delete(self, kind: Kind, stored: Obj, options: Obj, *, dry_run: bool = False) -> tuple[Obj, bool]:

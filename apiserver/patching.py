@@ -20,8 +20,7 @@ from apiserver.errors import (
     unexpected,
     unsupported,
 )
-from apiserver.kinds.base import Kind
-from apiserver.requests import Call
+from apiserver.kinds.base import Call, Kind
 from apiserver.schemas import Schema
 
 Obj = dict[str, Any]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver import options
 from apiserver.errors import FieldError, StatusError, bad_request, forbidden_field, joined, not_found, unsupported
-from apiserver.requests import Call, Response, WatchStream
+from apiserver.kinds.base import Call, State
+from apiserver.requests import Response, WatchStream
 from apiserver.selectors import Match, everything, field_selector, label_selector
 from apiserver.store import Entry, key_of
+from apiserver.uptime import Uptime
 from apiserver.views import View, view_of
 from apiserver.watching import start_watch
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - of the format of a continue token
@@ -27,8 +26,8 @@ FUTURE_WAIT_S = 3.0  # how long a real server waits for a version that has not c
 class Reading:
     """The verbs that read."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, server: State, uptime: Uptime) -> None:
+        self._server, self._uptime = server, uptime
 
     def get(self, call: Call) -> Response:
         """One object, or what a subresource shows of it."""
@@ -47,7 +46,7 @@ class Reading:
         namespace = call.namespace if kind.namespaced and call.namespace else None
         limit = max(options.whole(call.request.query, "limit"), 0)
         options.whole(call.request.query, "timeoutSeconds")
-        self._server.uptime.check_cache(call.kind)
+        self._uptime.check_cache(call.kind)
         match = self.match(call)
         check_list_options(call)
         version = self._version(call)
@@ -88,7 +87,7 @@ class Reading:
 
     def watch(self, call: Call) -> WatchStream:
         """A stream of changes."""
-        self._server.uptime.check_cache(call.kind)
+        self._uptime.check_cache(call.kind)
         match = self.match(call)
         check_watch_options(call)
         version = self._version(call, watch=True)

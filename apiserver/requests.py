@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.plain_json import encode
 from apiserver.users import User
-
-if TYPE_CHECKING:
-    from apiserver.kinds.base import Kind
 
 Obj = dict[str, Any]
 JSON = "application/json"
@@ -142,23 +139,3 @@ class WatchStream:
             for ending in self._endings:
                 ending()
             self.wake()
-
-
-@dataclass(slots=True)
-class Call:
-    """A request for a resource, taken apart."""
-
-    request: Request
-    user: User
-    verb: str
-    kind: Kind
-    namespace: str  # "" for cluster-scoped kinds, and for all namespaces
-    name: str  # "" for collections
-    subresource: str = ""
-    dry_run: bool = False
-    manager: str = ""
-    warnings: list[str] = field(default_factory=list)
-
-    def option(self, name: str) -> str:
-        """A parameter of the query; "" if absent."""
-        return self.request.query.get(name, "")

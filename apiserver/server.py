@@ -5,38 +5,30 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import Any
 
 from apiserver.admission.base import Admission
 from apiserver.audit import AuditLog
 from apiserver.client import Client
-from apiserver.errors import Named, StatusError, WebhookError, bad_request, no_such_path, page_not_found
-from apiserver.kinds import KINDS
-from apiserver.kinds.base import Kind, Kinds
+from apiserver.errors import StatusError, WebhookError, bad_request, no_such_path, page_not_found
+from apiserver.kinds.base import Authenticate, Call, Kinds, NameSuffix, NameUid, State
+from apiserver.kinds.table import KINDS
 from apiserver.options import is_watch
 from apiserver.patching import check_write_options
 from apiserver.reading import Reading
-from apiserver.requests import Call, Request, Response, WatchStream
+from apiserver.requests import Request, Response, WatchStream
 from apiserver.routing import Route, route, verb
 from apiserver.store import Store
-from apiserver.timeline import Process, Timeline
+from apiserver.timeline import Timeline
 from apiserver.uptime import Uptime, no_answer
 from apiserver.users import ADMIN, User
 from apiserver.views import check_accept
 from apiserver.writing import Writing
 
-if TYPE_CHECKING:
-    from apiserver.actors.base import Actor
-
-NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernetes' rand.String
 OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 RETRY_S = 1.0  # after which a controller tries again what an absent webhook refused
-NameUid = Callable[[Kind, str, str], str]  # kind, namespace, name of a new object
-NameSuffix = Callable[[str], str]  # what ends a name that begins so; "" if the server is to draw it
 Obj = dict[str, Any]
 Pick = Callable[[Obj, list[str]], str]  # which of some nodes that are alike a pod gets
-Authenticate = Callable[[Request], User]  # raises StatusError 401
 Authorize = Callable[[Call], None]  # raises StatusError 403
 AuthorizePath = Callable[[Request, User], None]  # the same for paths that are no resources
 Handler = Callable[["Server", Request, User], Response]
@@ -47,7 +39,7 @@ def first(_pod: Obj, nodes: list[str]) -> str:
     return nodes[0]
 
 
-class Server:
+class Server(State):
     """An API server on a timeline. Randomness is the generator that it is given; `new_uid` and
     `new_suffix` override its uids and the ends of generated names.
     """
@@ -62,32 +54,20 @@ class Server:
         new_suffix: NameSuffix | None = None,
         pick: Pick | None = None,
     ) -> None:
-        self.timeline = timeline
-        self.rng = rng
         timeline.retry_after_s = lambda error: RETRY_S if isinstance(error, WebhookError) else None
-        self.store = Store(timeline, first_version)
-        self.kinds = Kinds(KINDS)
+        super().__init__(timeline, rng, Store(timeline, first_version), Kinds(KINDS), new_uid, new_suffix)
         self.admission = Admission()
         self.audit: AuditLog | None = None  # where writes are noted
-        self.actors: list[Actor] = []
-        self.restarts: list[Callable[[], None]] = []  # what loses its memory when the process is started again
+        self.actors: list[object] = []  # the controllers of the cluster, which stand above the server
         self.uptime = Uptime(self)
-        self.processes: dict[str, Process] = {}  # the programs that the actors are part of, by name
         self.authenticate: Authenticate = lambda _request: ADMIN
         self.authorize: Authorize = lambda _call: None
         self.authorize_path: AuthorizePath = lambda _request, _user: None
         self.paths: dict[str, Handler] = {}  # what is not of the resource API, by path without its last slash
         self.prefixes: dict[str, Handler] = {}  # as `paths`, for everything under a path
-        self.streams: dict[str, list[WatchStream]] = {}  # open watches by storage and version
-        self._reading = Reading(self)
-        self._writing = Writing(self)
-        self._new_uid = new_uid
-        self._new_suffix = new_suffix
+        self.reading = Reading(self, self.uptime)
+        self.writing: Writing = Writing(self, self.admission, self.reading)
         self.pick: Pick = pick or first
-
-    def process(self, name: str) -> Process:
-        """The program of a name, which may be stopped and go on."""
-        return self.processes.setdefault(name, Process(self.timeline))
 
     def client(self, user: User, manager: str) -> Client:
         """A client in this process: its requests go the same way as those from outside."""
@@ -185,47 +165,16 @@ class Server:
         if call.verb in {"create", "update", "patch", "delete"} and kind.namespaced and not call.namespace:
             raise no_such_path() if call.verb != "create" else method_not_allowed()
         verbs: dict[str, Callable[[Call], Response | WatchStream]] = {
-            "get": self._reading.get,
-            "list": self._reading.collection,
-            "watch": self._reading.watch,
-            "create": self._writing.create,
-            "update": self._writing.update,
-            "patch": self._writing.patch,
-            "delete": self._writing.delete,
-            "deletecollection": self._writing.delete_collection,
+            "get": self.reading.get,
+            "list": self.reading.collection,
+            "watch": self.reading.watch,
+            "create": self.writing.create,
+            "update": self.writing.update,
+            "patch": self.writing.patch,
+            "delete": self.writing.delete,
+            "deletecollection": self.writing.delete_collection,
         }
         return verbs[call.verb](call)
-
-    @property
-    def writing(self) -> Writing:
-        """For subresources that write objects themselves (eviction, binding)."""
-        return self._writing
-
-    @property
-    def reading(self) -> Reading:
-        """For deletions of what selectors match."""
-        return self._reading
-
-    def end_watches(self, kind: Kind) -> None:
-        """Close the open watches of a kind that is served no longer."""
-        for stream in self.streams.pop(f"{kind.storage}/{kind.version}", []):
-            stream.close()
-
-    def new_uid(self, kind: Kind, namespace: str, name: str) -> str:
-        """A uid for a new object."""
-        if self._new_uid is not None:
-            return self._new_uid(kind, namespace, name)
-        return str(UUID(int=self.rng.getrandbits(128), version=4))
-
-    def name_suffix(self, prefix: str = "") -> str:
-        """Five letters that make a generated name unique."""
-        if self._new_suffix is not None and (given := self._new_suffix(prefix)):
-            return given
-        return "".join(self.rng.choices(NAME_LETTERS, k=5))
-
-    def named(self, call: Call) -> Named:
-        """The object of a call, for messages."""
-        return call.kind.named(call.name)
 
 
 def _warning(texts: list[str]) -> str:

@@ -6,16 +6,12 @@ The times are medians of restarts that were recorded with Kubernetes 1.36, in se
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from apiserver.errors import StatusError
-from apiserver.kinds.base import Kind
+from apiserver.kinds.base import Kind, State
 from apiserver.requests import Response
 from apiserver.timeline import US
 from apiserver.users import User
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 OPENS_S = 0.07  # connections are refused until then
 BLOCKED_S = 1.2  # the first requests wait until then
@@ -44,7 +40,7 @@ CHECKS_S: dict[str, float] = {  # of /livez and /readyz: when each succeeds; the
 class Uptime:
     """Whether the process runs, and for how long."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: State) -> None:
         self._server = server
         self._started_us: int | None = None  # None: long ago
         self.down = False

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from apiserver.kinds.base import Call, State
 from apiserver.options import is_set
 from apiserver.options import whole as whole_number
-from apiserver.requests import Call, WatchEvent, WatchStream, dumped
+from apiserver.requests import WatchEvent, WatchStream, dumped
 from apiserver.selectors import Match
 from apiserver.store import Entry, Event
 from apiserver.timeline import US
 from apiserver.views import View
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 BOOKMARK_EVERY_S = 60.0  # measured on Kubernetes 1.36
@@ -24,7 +22,7 @@ DEFAULT_TIMEOUT_S = 1800.0
 class Watcher:
     """Feeds one stream with the changes of one resource that its selectors let through."""
 
-    def __init__(self, server: Server, call: Call, match: Match, view: View) -> None:
+    def __init__(self, server: State, call: Call, match: Match, view: View) -> None:
         self.server = server
         self.stream = WatchStream()
         self.namespace = call.namespace if call.kind.namespaced and call.namespace else None
@@ -82,7 +80,7 @@ class Watcher:
         self.stream.close()
 
 
-def start_watch(server: Server, call: Call, match: Match, version: int, view: View) -> WatchStream:
+def start_watch(server: State, call: Call, match: Match, version: int, view: View) -> WatchStream:
     """Start a watch from a version (0: with everything there is as ADDED)."""
     watcher = Watcher(server, call, match, view)
     store, storage = server.store, call.kind.storage

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from apiserver.admission.base import Attributes, Operation
+from apiserver.admission.base import Admission, Attributes, Operation
 from apiserver.conform import ConformError, go_map
-from apiserver.crd.lifecycle import admit_create
+from apiserver.crd.definition import admit_create
 from apiserver.decoding import body_value, check_kind, conformed, decode_object
 from apiserver.delete_options import decode_options
 from apiserver.deletion import Deletion
@@ -25,7 +25,7 @@ from apiserver.errors import (
     unexpected,
 )
 from apiserver.go_json import why_no_json
-from apiserver.kinds.base import Kind, Subresource
+from apiserver.kinds.base import Call, Kind, State, Subresource
 from apiserver.kinds.scale import scale_errors
 from apiserver.managed import Writer, applied, blank, track_update
 from apiserver.metadata import drop_empty, finalizer_errors, metadata_errors, metadata_update_errors
@@ -41,13 +41,11 @@ from apiserver.patching import (
     uid_of_nothing,
 )
 from apiserver.plain_json import clone
-from apiserver.requests import PATCHES, Call, Response
+from apiserver.reading import Reading
+from apiserver.requests import PATCHES, Response
 from apiserver.schemas import schema
 from apiserver.timeline import stamp
 from apiserver.views import view_of
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 
@@ -55,8 +53,8 @@ Obj = dict[str, Any]
 class Writing:
     """The verbs that write, and what subresources need to write themselves."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, server: State, admission: Admission, reading: Reading) -> None:
+        self._server, self._admission, self._reading = server, admission, reading
         self._deletion = Deletion(server)
 
     # verbs
@@ -157,7 +155,7 @@ class Writing:
         if stored is None:
             raise not_found(call.kind.named(call.name))
         attributes = self._attributes(call, "DELETE", {}, stored, options)
-        self._server.admission.validate(attributes, self._server)
+        self._admission.validate(attributes, self._server)
         last, gone = self._deletion.delete(call.kind, stored, options, dry_run=call.dry_run)
         if gone and call.kind.grace is None:
             named = call.kind.named(call.name, stored["metadata"]["uid"])
@@ -171,13 +169,13 @@ class Writing:
         """DELETE of all that the selectors match; the list of what was deleted."""
         options = decode_options(call)
         call = replace(call, dry_run=bool(options.get("dryRun")))
-        match = self._server.reading.match(call)
+        match = self._reading.match(call)
         store = self._server.store
         namespace = call.namespace if call.kind.namespaced and call.namespace else None
         entries = [entry for entry in store.shelf(call.kind.storage).entries(namespace) if match(entry.obj)]
         for entry in entries:
             attributes = self._attributes(call, "DELETE", {}, entry.obj, options)
-            self._server.admission.validate(attributes, self._server)
+            self._admission.validate(attributes, self._server)
             self._deletion.delete(call.kind, entry.obj, options, dry_run=call.dry_run)
         metadata = {"resourceVersion": str(store.version)}
         view = view_of(call.kind, call.request.accept)
@@ -200,7 +198,7 @@ class Writing:
             metadata["name"] = metadata["generateName"] + server.name_suffix(metadata["generateName"])
         kind.default(obj)
         attributes = self._attributes(call, "CREATE", obj, None)
-        server.admission.mutate(attributes, server)
+        self._admission.mutate(attributes, server)
         obj = attributes.obj
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
@@ -215,7 +213,7 @@ class Writing:
             metadata["generation"] = 1
         finalizers = finalizer_errors(kind.group, metadata)
         self._check(kind, obj, metadata_errors(metadata, kind.name_errors) + finalizers + kind.validate(obj))
-        server.admission.validate(attributes, server)
+        self._admission.validate(attributes, server)
         taken = server.store.get(kind.storage, metadata.get("namespace", ""), metadata["name"])
         if taken is not None:
             deleting = "object is being deleted: " if "deletionTimestamp" in taken["metadata"] else ""
@@ -253,7 +251,7 @@ class Writing:
         subresource = kind.subresources[call.subresource] if call.subresource else None
         attributes = self._attributes(call, "UPDATE", obj, old)
         if admit:
-            server.admission.mutate(attributes, server)
+            self._admission.mutate(attributes, server)
             obj = attributes.obj
         self._prepare_update(kind, subresource, obj, old)
         if given_uid != old["metadata"]["uid"] and call.verb == "update":
@@ -264,7 +262,7 @@ class Writing:
         finalizers = finalizer_errors(kind.group, obj["metadata"])
         self._check(kind, obj, errors + again + errors + finalizers + self._update_errors(kind, subresource, obj, old))
         if admit:
-            server.admission.validate(attributes, server)
+            self._admission.validate(attributes, server)
         self._finish(call, attributes, owned=owned)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if same_but_times(obj, old):
@@ -347,10 +345,9 @@ class Writing:
             options or {},
         )
 
-    @property
-    def deletion(self) -> Deletion:
-        """For evictions."""
-        return self._deletion
+    def delete_object(self, kind: Kind, stored: Obj, options: Obj, *, dry_run: bool = False) -> tuple[Obj, bool]:
+        """Delete an object, for evictions: as it is afterwards or was last, and whether it is gone."""
+        return self._deletion.delete(kind, stored, options, dry_run=dry_run)
 
     def check_uid(self, call: Call, uid: str | None, stored: Obj) -> None:
         """Raises StatusError 409 where the stored object is not the one that is meant."""
@@ -359,7 +356,7 @@ class Writing:
 
     def admit_action(self, call: Call, obj: Obj) -> None:
         """Ask admission about an action below an object, such as an Eviction. Raises StatusError."""
-        self._server.admission.validate(self._attributes(call, "CREATE", obj, None), self._server)
+        self._admission.validate(self._attributes(call, "CREATE", obj, None), self._server)
 
     def put_object(self, call: Call, change: Callable[[Obj], Obj]) -> Obj:
         """Write what an action changes in its object: not asked of admission, not checked; its fields have owners."""

@@ -20,7 +20,8 @@ from apiserver.access.rules import (
 from apiserver.access.texts import forbidden_request
 from apiserver.admission.base import Attributes as Write
 from apiserver.errors import forbidden
-from apiserver.requests import Call, Request
+from apiserver.kinds.base import Call, State
+from apiserver.requests import Request
 from apiserver.users import User
 
 if TYPE_CHECKING:
@@ -68,10 +69,10 @@ class NoEscalation:
 
     name = "RBACEscalation"
 
-    def mutate(self, write: Write, server: Server) -> None:
+    def mutate(self, write: Write, server: State) -> None:
         """Nothing."""
 
-    def validate(self, write: Write, server: Server) -> None:
+    def validate(self, write: Write, server: State) -> None:
         """Raises StatusError 403 that lists the missing rules."""
         if write.subresource or write.operation not in {"CREATE", "UPDATE"}:
             return
@@ -90,7 +91,7 @@ class NoEscalation:
             )
             raise forbidden(write.kind.named(write.name), why)
 
-    def _may(self, write: Write, server: Server, verb: str) -> bool:
+    def _may(self, write: Write, server: State, verb: str) -> bool:
         name, plural = write.name, write.kind.plural
         if verb == "bind":
             reference = write.obj.get("roleRef") or {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from apiserver.access.authentication import Authentication
@@ -11,19 +11,16 @@ from apiserver.access.rules import Attributes, decide, grants
 from apiserver.access.tokens import AUDIENCE, LONGEST_S, SHORTEST_S, USUAL_S
 from apiserver.decoding import decode_object
 from apiserver.errors import Named, invalid, invalid_value, not_found, shown
-from apiserver.kinds.base import Kind
-from apiserver.requests import Call, Response
+from apiserver.kinds.base import Call, Kind, State
+from apiserver.requests import Response
 from apiserver.timeline import stamp
 from apiserver.users import User
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
-def _authentication(server: Server) -> Authentication | None:
+def _authentication(server: State) -> Authentication | None:
     return server.authenticate if isinstance(server.authenticate, Authentication) else None
 
 
@@ -44,7 +41,7 @@ def _user_info(user: User) -> Obj:
     return info
 
 
-def token_review(server: Server, call: Call) -> Response:
+def token_review(server: State, call: Call) -> Response:
     """Whose token this is."""
     given = decode_object(call, call.kind)
     spec = given.setdefault("spec", {})
@@ -56,21 +53,21 @@ def token_review(server: Server, call: Call) -> Response:
     return _answer(given, {"authenticated": True, "user": _user_info(user), "audiences": audiences})
 
 
-def self_subject_review(server: Server, call: Call) -> Response:
+def self_subject_review(server: State, call: Call) -> Response:
     """Who asks."""
     given = decode_object(call, call.kind)
     metadata = {"creationTimestamp": stamp(server.timeline.now)}
     return _answer(given, {"userInfo": _user_info(call.user)}, metadata)
 
 
-def self_subject_access_review(server: Server, call: Call) -> Response:
+def self_subject_access_review(server: State, call: Call) -> Response:
     """Whether the asking user may."""
     given = decode_object(call, call.kind)
     _check(call, given.setdefault("spec", {}))
     return _answer(given, _verdict(server, call.user, given["spec"]))
 
 
-def subject_access_review(server: Server, call: Call) -> Response:
+def subject_access_review(server: State, call: Call) -> Response:
     """Whether somebody else may."""
     given = decode_object(call, call.kind)
     spec = given.setdefault("spec", {})
@@ -98,7 +95,7 @@ def _check(call: Call, spec: Obj, *, subject: bool = False) -> None:
         raise invalid(call.kind.named(), errors)
 
 
-def _verdict(server: Server, user: User, spec: Obj) -> Obj:
+def _verdict(server: State, user: User, spec: Obj) -> Obj:
     about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if path is not None:
         wanted = Attributes(path.get("verb", ""), path=path.get("path", ""))
@@ -109,7 +106,7 @@ def _verdict(server: Server, user: User, spec: Obj) -> Obj:
     return {"allowed": allowed, "reason": reason} if reason else {"allowed": allowed}
 
 
-def self_subject_rules_review(server: Server, call: Call) -> Response:
+def self_subject_rules_review(server: State, call: Call) -> Response:
     """All that the asking user may do in a namespace. The answer leaves out what was asked."""
     given = decode_object(call, call.kind)
     namespace = given.get("spec", {}).get("namespace", "")
@@ -126,7 +123,7 @@ def self_subject_rules_review(server: Server, call: Call) -> Response:
     return _answer(given, {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False})
 
 
-def token_request(server: Server, call: Call) -> Response:
+def token_request(server: State, call: Call) -> Response:
     """A new token for a service account."""
     kind = Kind(AUTHENTICATION, "v1", "tokenrequests", "TokenRequest")
     given = decode_object(call, kind)

@@ -14,8 +14,8 @@ from apiserver.actors.pod_status import condition, is_ready, is_terminating
 from apiserver.actors.queue import WorkQueue
 from apiserver.actors.recorder import Recorder
 from apiserver.actors.timing import CONTROLLER_S
+from apiserver.kinds.base import NAME_LETTERS
 from apiserver.selectors import matches_labels
-from apiserver.server import NAME_LETTERS
 from apiserver.store import Event
 from apiserver.timeline import Clock, parse_stamp
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from apiserver.kinds.base import Kind
+from apiserver.kinds.base import Kind, State
 from apiserver.users import User
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
@@ -42,10 +39,10 @@ class Plugin(Protocol):
 
     name: str
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Change `attributes.obj`, or refuse."""
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Refuse, or do nothing."""
 
 
@@ -59,12 +56,12 @@ class Admission:
         """Ask this one too, last."""
         self.plugins.append(plugin)
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Ask every plugin to change the object."""
         for plugin in self.plugins:
             plugin.mutate(attributes, server)
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Ask every plugin whether it refuses."""
         for plugin in self.plugins:
             plugin.validate(attributes, server)

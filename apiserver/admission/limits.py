@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.admission.base import Attributes
 from apiserver.errors import forbidden
+from apiserver.kinds.base import State
 from apiserver.quantity import parse
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 RANGES = "limitranges"
@@ -23,7 +21,7 @@ class LimitRanger:
 
     name = "LimitRanger"
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Fill requests and limits that a container leaves out, and say so in an annotation."""
         if not attributes.concerns("pods", "CREATE"):
             return
@@ -35,7 +33,7 @@ class LimitRanger:
             annotations = attributes.obj["metadata"].setdefault("annotations", {})
             annotations[MARK] = f"LimitRanger plugin set: {'; '.join(marks)}"
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Refuse a pod outside the bounds. Raises StatusError 403."""
         if not attributes.concerns("pods", "CREATE"):
             return
@@ -53,7 +51,7 @@ class LimitRanger:
             raise forbidden(attributes.kind.named(attributes.name), why)
 
 
-def _items(server: Server, namespace: str, kind: str) -> Iterator[Obj]:
+def _items(server: State, namespace: str, kind: str) -> Iterator[Obj]:
     for found in server.store.objects(RANGES, namespace):
         for item in found["spec"].get("limits") or ():
             if item.get("type") == kind:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.admission.base import Attributes
 from apiserver.errors import StatusError, forbidden, not_found
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
+from apiserver.kinds.base import State
 
 Obj = dict[str, Any]
 PROTECTED = ("default", "kube-system", "kube-public")
@@ -19,7 +17,7 @@ class NamespaceLifecycle:
 
     name = "NamespaceLifecycle"
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """It refuses before other plugins change the object."""
         kind = attributes.kind
         if attributes.operation != "CREATE" or not kind.namespaced or attributes.subresource:
@@ -32,7 +30,7 @@ class NamespaceLifecycle:
         elif "deletionTimestamp" in namespace["metadata"]:
             raise _terminating(attributes)
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Keep the namespaces of the system."""
         kind = attributes.kind
         if attributes.operation == "DELETE" and kind.resource == "namespaces" and attributes.name in PROTECTED:

@@ -9,12 +9,9 @@ anew. The server itself follows `SHARED` for other purposes, so those go on; tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from apiserver.kinds.base import Kind
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
+from apiserver.kinds.base import Kind, State
 
 Obj = dict[str, Any]
 Contents = Mapping[tuple[str, str], Obj]
@@ -28,7 +25,7 @@ SHARED = frozenset(
 class Parameters:
     """The parameters that the policies of one server see."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: State) -> None:
         self._server = server
         self._followed: set[str] = set()  # kinds by storage name
         self._frozen: dict[str, Contents] = {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.admission.base import Attributes
 from apiserver.errors import forbidden
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
+from apiserver.kinds.base import State
 
 Obj = dict[str, Any]
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
@@ -21,7 +19,7 @@ NOT_READY = "node.kubernetes.io/not-ready"
 class Mutating:
     """A plugin that refuses nothing."""
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Nothing to refuse."""
 
 
@@ -30,7 +28,7 @@ class ServiceAccounts(Mutating):
 
     name = "ServiceAccount"
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Fill in account, volume and mounts. An account other than the default one must be there."""
         if not attributes.concerns("pods", "CREATE"):
             return
@@ -71,7 +69,7 @@ class DefaultTolerations(Mutating):
 
     name = "DefaultTolerationSeconds"
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Add what the pod does not tolerate already."""
         if not attributes.concerns("pods", "CREATE"):
             return
@@ -92,7 +90,7 @@ class NodeTaints(Mutating):
 
     name = "TaintNodesByCondition"
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Add the taint."""
         if not attributes.concerns("nodes", "CREATE"):
             return

@@ -15,11 +15,11 @@ from apiserver.cel.authorizer import Authorizer, Decides
 from apiserver.cel.program import CompileError, EvaluationError, compiled
 from apiserver.cel.values import plain_text, to_cel
 from apiserver.errors import StatusError, quoted
+from apiserver.kinds.base import State
 from apiserver.selectors import matches_labels
 from apiserver.users import User
 
 if TYPE_CHECKING:
-    from apiserver.server import Server
     from apiserver.store import Event
 
 Obj = dict[str, Any]
@@ -37,7 +37,7 @@ class Policies:
 
     name = "ValidatingAdmissionPolicy"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: State) -> None:
         self._server = server
         self._policies: dict[str, Obj] = {}
         self._bindings: dict[str, Obj] = {}
@@ -59,10 +59,10 @@ class Policies:
 
         self._server.timeline.at(IN_FORCE_S, follow)
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Nothing."""
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Ask every policy that is bound to the object. Raises StatusError of the first that denies."""
         if attributes.kind.resource in EXEMPT:
             return

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.admission.base import Attributes
 from apiserver.errors import StatusError, forbidden
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
+from apiserver.kinds.base import State
 
 Obj = dict[str, Any]
 CLASSES = "priorityclasses.scheduling.k8s.io"
@@ -20,7 +18,7 @@ class Priority:
 
     name = "Priority"
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Fill the priority of a new pod, or refuse its class or its own number."""
         if not attributes.concerns("pods", "CREATE"):
             return
@@ -47,7 +45,7 @@ class Priority:
             )
         spec["priority"], spec["preemptionPolicy"] = value, policy
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Only one class is the default for the whole cluster."""
         if not attributes.concerns(CLASSES, "CREATE", "UPDATE") or not attributes.obj.get("globalDefault"):
             return
@@ -60,7 +58,7 @@ class Priority:
             )
 
 
-def _default(server: Server) -> Obj | None:
+def _default(server: State) -> Obj | None:
     marked = [each for each in server.store.objects(CLASSES) if each.get("globalDefault")]
     return min(marked, key=lambda each: int(each["value"]), default=None)
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.admission.base import Attributes
+from apiserver.client import Client
 from apiserver.errors import forbidden
+from apiserver.kinds.base import State
 from apiserver.pod_requests import pod_requests
 from apiserver.quantity import as_text, parse
 from apiserver.store import Event
 from apiserver.users import ADMIN
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 Amounts = dict[str, Fraction]
@@ -38,15 +37,15 @@ class ResourceQuota:
 
     name = "ResourceQuota"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: State) -> None:
         self._server = server
-        self._client = server.client(ADMIN, "kube-controller-manager")
+        self._client = Client(server, ADMIN, "kube-controller-manager")
         server.store.subscribe((QUOTAS, "pods"), self._changed)
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Nothing."""
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Count a new object against every quota of its namespace, or refuse it. Raises StatusError 403."""
         if attributes.operation != "CREATE" or attributes.subresource or not attributes.namespace:
             return

@@ -5,16 +5,21 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from apiserver.cel.program import CompileError, compiled
 from apiserver.cel.typecheck import Types, check_names, unbounded_text
 from apiserver.crd.rules import with_root_metadata
-from apiserver.errors import FieldError, forbidden_field, invalid_value, required, unsupported
+from apiserver.errors import FieldError, forbidden, forbidden_field, invalid_value, required, unsupported
+from apiserver.kinds.base import Kind, State
+from apiserver.timeline import parse_stamp
 
 Obj = dict[str, Any]
 Schema = Mapping[str, Any]
 
+CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+FRESH_S = 2.0  # a create waits so long where the definition was established less long ago, as on Kubernetes 1.36
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 TOO_COSTLY = (
@@ -243,3 +248,15 @@ def accepted_names(crd: Obj, others: list[Obj]) -> tuple[Obj, str, str]:
 def is_terminating(crd: Obj) -> bool:
     """Whether its objects are being deleted."""
     return _is_true(crd, "Terminating")
+
+
+def admit_create(server: State, kind: Kind, name: str) -> float:
+    """Seconds that the create of a custom resource waits. Raises StatusError 403 where its definition goes."""
+    crd = server.store.get(CRDS, "", f"{kind.plural}.{kind.group}")
+    if crd is None:
+        return 0.0
+    if is_terminating(crd):
+        raise forbidden(kind.named(name), "create not allowed while custom resource definition is terminating")
+    since = established_at(crd)
+    fresh = bool(since) and server.timeline.now < parse_stamp(since) + timedelta(seconds=FRESH_S)
+    return FRESH_S if fresh else 0.0

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.actors.base import Actor
 from apiserver.crd.definition import (
+    CRDS,
     FINALIZER,
     accepted_names,
     changed_problems,
     condition,
-    established_at,
     fill,
     is_served,
-    is_terminating,
     problems,
 )
 from apiserver.crd.serve import kinds_of
-from apiserver.errors import forbidden
 from apiserver.kinds.base import STATUS, Kind, keep_status
 from apiserver.schemas import schema
 from apiserver.store import Event
-from apiserver.timeline import parse_stamp, stamp
+from apiserver.timeline import stamp
 from apiserver.users import ADMIN
 
-if TYPE_CHECKING:
-    from apiserver.server import Server
-
 Obj = dict[str, Any]
-CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 
 # Seconds after the write of a definition, measured on Kubernetes 1.36.
 NAMES_S = 0.012  # its names are accepted, and writes are answered; of a known group at once
@@ -41,7 +34,6 @@ CHANGED_S = 0.004  # a change of versions or schemas counts
 REFILLED_S = 0.045  # the cache of a new version is filled
 CLEANUP_S = 0.02  # from the deletion of a definition until its objects go, and to the first look whether they are gone
 LOOK_S = 5.0  # between the next looks
-FRESH_S = 2.0  # a create waits so long where the definition was established less long ago
 
 
 def _prepare_delete(crd: Obj, now: str) -> None:
@@ -190,15 +182,3 @@ class Definitions(Actor):
         if not any(each["reason"] == progress["reason"] for each in conditions):
             kept = [each for each in conditions if each["type"] != "Terminating"]
             self._write(crd, crd["status"] | {"conditions": [*kept, progress]})
-
-
-def admit_create(server: Server, kind: Kind, name: str) -> float:
-    """Seconds that the create of a custom resource waits. Raises StatusError 403 where its definition goes."""
-    crd = server.store.get(CRDS, "", f"{kind.plural}.{kind.group}")
-    if crd is None:
-        return 0.0
-    if is_terminating(crd):
-        raise forbidden(kind.named(name), "create not allowed while custom resource definition is terminating")
-    since = established_at(crd)
-    fresh = bool(since) and server.timeline.now < parse_stamp(since) + timedelta(seconds=FRESH_S)
-    return FRESH_S if fresh else 0.0

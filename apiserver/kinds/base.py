@@ -1,19 +1,28 @@
-"""What a kind is: a row of the table of kinds, with what is done to its objects on the way to the store."""
+"""What a kind is, and the state of a server that its functions are given.
+
+A kind is a row of the table of kinds, with what is done to its objects on the way to the store. The types of this file
+refer to one another; everything else of the server stands above them.
+"""
 
 from __future__ import annotations
 
+import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
 from apiserver.errors import FieldError, Named
 from apiserver.metadata import subdomain_errors
+from apiserver.requests import Request, Response, WatchStream
 from apiserver.schemas import ANY, Schema
+from apiserver.store import Store
+from apiserver.timeline import Process, Timeline
+from apiserver.users import User
 
 if TYPE_CHECKING:
     from apiserver.managed import Writer
-    from apiserver.requests import Call, Response
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 REGISTERED: set[tuple[str, str]] = set()  # apiVersion and kind of the built-in types
@@ -21,6 +30,10 @@ Fill = Callable[[Obj], None]  # changes the object that it is given
 Prepare = Callable[[Obj, Obj], None]  # the new object, changed in place; the stored one
 Check = Callable[[Obj], list[FieldError]]
 CheckUpdate = Callable[[Obj, Obj], list[FieldError]]  # the new object, the stored one
+NameUid = Callable[["Kind", str, str], str]  # kind, namespace, name of a new object
+NameSuffix = Callable[[str], str]  # what ends a name that begins so; "" if the server is to draw it
+Authenticate = Callable[[Request], User]  # raises StatusError 401
+NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as Kubernetes' rand.String
 
 
 def nothing(_obj: Obj) -> None:
@@ -72,10 +85,10 @@ class Subresource:
     verbs: tuple[str, ...] = ("get", "update", "patch")
     prepare: Prepare = only_status
     validate: CheckUpdate = valid_update
-    handler: Callable[[Server, Call], Response] | None = None
+    handler: Callable[[State, Call], Response] | None = None
     kind: tuple[str, str, str] | None = None  # group, version and kind of the body, if not those of the object
-    get: Callable[[Server, Kind, Obj], Obj] | None = None  # what is read, if not the object (scale)
-    put: Callable[[Server, Kind, Obj, Obj], Obj] | None = None  # the object after a write of what is read
+    get: Callable[[State, Kind, Obj], Obj] | None = None  # what is read, if not the object (scale)
+    put: Callable[[State, Kind, Obj, Obj], Obj] | None = None  # the object after a write of what is read
     apply: Callable[[Obj, Obj, Obj, Writer, bool], Obj] | None = None  # what is read, after an apply
 
 
@@ -106,7 +119,7 @@ class Kind:
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
     schema: Schema = ANY
-    answer: Callable[[Server, Call], Response] | None = None  # of what is not stored: answers a create
+    answer: Callable[[State, Call], Response] | None = None  # of what is not stored: answers a create
     prune: Callable[[Obj], list[str]] | None = None  # of custom kinds: drops unknown fields; their paths
     default: Fill = nothing
     prepare_create: Fill = nothing
@@ -219,3 +232,92 @@ class Kinds:
     def has_group(self, group: str, version: str = "") -> bool:
         """Whether the group (in that version) is served."""
         return any(g == group and version in {"", v} for g, v, _ in self._by_path)
+
+
+@dataclass(slots=True)
+class Call:
+    """A request for a resource, taken apart."""
+
+    request: Request
+    user: User
+    verb: str
+    kind: Kind
+    namespace: str  # "" for cluster-scoped kinds, and for all namespaces
+    name: str  # "" for collections
+    subresource: str = ""
+    dry_run: bool = False
+    manager: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    def option(self, name: str) -> str:
+        """A parameter of the query; "" if absent."""
+        return self.request.query.get(name, "")
+
+
+class Writes(Protocol):
+    """How an action below an object writes (`apiserver.writing`)."""
+
+    def check_uid(self, call: Call, uid: str | None, stored: Obj) -> None:
+        """Raises StatusError 409 where the stored object is not the one that is meant."""
+
+    def admit_action(self, call: Call, obj: Obj) -> None:
+        """Ask admission about an action below an object, such as an Eviction. Raises StatusError."""
+
+    def put_object(self, call: Call, change: Callable[[Obj], Obj]) -> Obj:
+        """Write what an action changes in its object."""
+        ...
+
+    def delete_object(self, kind: Kind, stored: Obj, options: Obj, *, dry_run: bool = False) -> tuple[Obj, bool]:
+        """Delete an object: as it is afterwards or was last, and whether it is gone. Raises StatusError."""
+        ...
+
+
+class State(ABC):
+    """What a server holds for its parts: time, objects, kinds, programs, open watches. `Server` answers requests."""
+
+    writing: Writes
+    authenticate: Authenticate
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        rng: random.Random,
+        store: Store,
+        kinds: Kinds,
+        new_uid: NameUid | None = None,
+        new_suffix: NameSuffix | None = None,
+    ) -> None:
+        self.timeline = timeline
+        self.rng = rng
+        self.store = store
+        self.kinds = kinds
+        self.restarts: list[Callable[[], None]] = []  # what loses its memory when the process is started again
+        self.processes: dict[str, Process] = {}  # the programs that the actors are part of, by name
+        self.streams: dict[str, list[WatchStream]] = {}  # open watches by storage and version
+        self._new_uid = new_uid
+        self._new_suffix = new_suffix
+
+    @abstractmethod
+    def answer(self, request: Request) -> Response | WatchStream:
+        """Answer a request; a refusal is raised. Raises StatusError."""
+
+    def process(self, name: str) -> Process:
+        """The program of a name, which may be stopped and go on."""
+        return self.processes.setdefault(name, Process(self.timeline))
+
+    def end_watches(self, kind: Kind) -> None:
+        """Close the open watches of a kind that is served no longer."""
+        for stream in self.streams.pop(f"{kind.storage}/{kind.version}", []):
+            stream.close()
+
+    def new_uid(self, kind: Kind, namespace: str, name: str) -> str:
+        """A uid for a new object."""
+        if self._new_uid is not None:
+            return self._new_uid(kind, namespace, name)
+        return str(UUID(int=self.rng.getrandbits(128), version=4))
+
+    def name_suffix(self, prefix: str = "") -> str:
+        """Five letters that make a generated name unique."""
+        if self._new_suffix is not None and (given := self._new_suffix(prefix)):
+            return given
+        return "".join(self.rng.choices(NAME_LETTERS, k=5))

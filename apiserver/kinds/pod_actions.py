@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.decoding import recognized
 from apiserver.deletion import check_preconditions
 from apiserver.errors import Named, StatusError, bad_request, conflict, not_found, unexpected
-from apiserver.requests import Call, Response
+from apiserver.kinds.base import Call, State
+from apiserver.requests import Response
 from apiserver.selectors import matches_labels
 from apiserver.timeline import stamp
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -21,7 +19,7 @@ BUDGETS = "poddisruptionbudgets.policy"
 RETRY_S = 10  # of an eviction while the status of the budget is behind its spec
 
 
-def bind(server: Server, call: Call) -> Response:
+def bind(server: State, call: Call) -> Response:
     """POST pods/NAME/binding: the node, and the annotations of the Binding."""
     if call.verb != "create":
         raise StatusError(
@@ -79,7 +77,7 @@ def with_condition(obj: Obj, condition: Obj) -> Obj:
     return obj
 
 
-def evict(server: Server, call: Call) -> Response:
+def evict(server: State, call: Call) -> Response:
     """POST pods/NAME/eviction: a deletion that asks the disruption budgets."""
     if call.verb != "create":
         raise StatusError(
@@ -111,11 +109,11 @@ def evict(server: Server, call: Call) -> Response:
             status_call = replace(call, subresource="status")
             server.writing.put_object(status_call, lambda old: with_condition(old, condition))
             pod = _pod(server, call)
-    server.writing.deletion.delete(call.kind, pod, options, dry_run=call.dry_run)
+    server.writing.delete_object(call.kind, pod, options, dry_run=call.dry_run)
     return Response(201, SUCCESS)
 
 
-def _pod(server: Server, call: Call) -> Obj:
+def _pod(server: State, call: Call) -> Obj:
     pod = server.store.get("pods", call.namespace, call.name)
     if pod is None:
         raise not_found(call.kind.named(call.name))
@@ -137,7 +135,7 @@ def _is_ready(pod: Obj) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _use_budget(server: Server, call: Call, pod: Obj) -> None:
+def _use_budget(server: State, call: Call, pod: Obj) -> None:
     """Take one disruption from the budget of a pod. Raises StatusError 429, or 500 for several budgets."""
     labels = pod["metadata"].get("labels") or {}
     budgets = [

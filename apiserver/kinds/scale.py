@@ -6,15 +6,12 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.errors import FieldError, internal, invalid_value
-from apiserver.kinds.base import Kind, Subresource
+from apiserver.kinds.base import Kind, State, Subresource
 from apiserver.managed import Owner, Writer, applied, read_owners, write_owners
 from apiserver.schemas import schema
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 VERSION = "autoscaling/v1"
@@ -51,7 +48,7 @@ def scale_errors(shown: Obj) -> list[FieldError]:
     return []
 
 
-def _shown(paths: Mapping[str, str], _server: Server, kind: Kind, obj: Obj) -> Obj:
+def _shown(paths: Mapping[str, str], _server: State, kind: Kind, obj: Obj) -> Obj:
     metadata = obj["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     replicas = _at(obj, paths["specReplicasPath"])
@@ -75,7 +72,7 @@ def _selector(value: Any) -> str:
     return ",".join(f"{key}={text}" for key, text in sorted((value.get("matchLabels") or {}).items()))
 
 
-def _written(paths: Mapping[str, str], _server: Server, _kind: Kind, obj: Obj, shown: Obj) -> Obj:
+def _written(paths: Mapping[str, str], _server: State, _kind: Kind, obj: Obj, shown: Obj) -> Obj:
     changed = copy.deepcopy(obj)
     *holders, last = paths["specReplicasPath"].strip(".").split(".")
     value = changed

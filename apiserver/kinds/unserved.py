@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from apiserver.errors import bad_request, not_found
-from apiserver.kinds.base import Subresource
-from apiserver.requests import Call, Response
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
+from apiserver.kinds.base import Call, State, Subresource
+from apiserver.requests import Response
 
 EVERY_VERB = ("create", "delete", "get", "patch", "update")
 
 
-def no_containers(server: Server, call: Call) -> Response:
+def no_containers(server: State, call: Call) -> Response:
     """Raises StatusError: 404 for an absent object, else 400 with the reason."""
     if server.store.get(call.kind.storage, call.namespace, call.name) is None:
         raise not_found(call.kind.named(call.name))

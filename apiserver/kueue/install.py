@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from apiserver.crd.lifecycle import CRDS
+from apiserver.crd.definition import CRDS
 from apiserver.crd.serve import kinds_of
 from apiserver.kueue import metrics
 from apiserver.kueue.config import Config

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from apiserver.errors import Named, StatusError, bad_request, not_found
-from apiserver.kinds.base import Kind, Subresource
+from apiserver.kinds.base import Call, Kind, State, Subresource
 from apiserver.kueue.info import Info, Key
 from apiserver.kueue.names import CLUSTER_QUEUES, GROUP, LOCAL_QUEUES, spec_of, target_of
 from apiserver.kueue.pending import PendingQueue
-from apiserver.requests import Call, Response
+from apiserver.requests import Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from apiserver.kueue.manager import Kueue
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 VISIBILITY_GROUP = f"visibility.{GROUP}"
@@ -49,7 +48,7 @@ class Visibility:
             for plural in ("clusterqueues", "localqueues")
         ]
 
-    def answer(self, _server: Server, call: Call) -> Response:
+    def answer(self, _server: State, call: Call) -> Response:
         """The pending workloads of the queue that a call names. Raises StatusError."""
         if not self._kueue.running:
             return Response(503, DOWN, {"content-type": "text/plain; charset=utf-8"})

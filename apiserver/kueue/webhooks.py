@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiserver.admission.base import Attributes
 from apiserver.errors import FieldError, WebhookError, denied_by_webhook, joined
+from apiserver.kinds.base import State
 from apiserver.kueue import elastic
 from apiserver.kueue import webhook_rules as rules
 from apiserver.kueue.config import Config
@@ -36,9 +37,6 @@ from apiserver.kueue.names import (
 )
 from apiserver.kueue.roles import role_hash
 from apiserver.quantity import canonical
-
-if TYPE_CHECKING:
-    from apiserver.server import Server
 
 Obj = dict[str, Any]
 # resource: name of the webhook, path, and operations of the mutating and of the validating one
@@ -74,7 +72,7 @@ class KueueWebhooks:
         self.config = config
         self.down = False
 
-    def mutate(self, attributes: Attributes, server: Server) -> None:
+    def mutate(self, attributes: Attributes, server: State) -> None:
         """Suspend jobs, gate pods, canonical quantities, finalizers."""
         found = MUTATING.get(attributes.kind.resource)
         if found is None or attributes.subresource or attributes.operation not in found[2] or _excluded(attributes):
@@ -99,7 +97,7 @@ class KueueWebhooks:
                 held.append(IN_USE)
             _canonical_quotas(obj)
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Refuse with 403."""
         found = VALIDATING.get(attributes.kind.resource)
         if found is None or attributes.operation not in {"CREATE", "UPDATE"} or _excluded(attributes):
@@ -137,7 +135,7 @@ def _excluded(attributes: Attributes) -> bool:
     return attributes.kind.namespaced and attributes.namespace in EXCLUDED
 
 
-def _default_queue(obj: Obj, server: Server) -> None:
+def _default_queue(obj: Obj, server: State) -> None:
     """A LocalQueue named `default` takes what names no queue."""
     metadata = obj["metadata"]
     if queue_name(obj) or controller_of(obj) is not None:
@@ -155,7 +153,7 @@ OWNERS = {
 }
 
 
-def _managed_owner(obj: Obj, server: Server) -> bool:
+def _managed_owner(obj: Obj, server: State) -> bool:
     """Whether an owner of an object, at any distance, belongs to a queue."""
     namespace = obj["metadata"].get("namespace", "")
     for _ in range(10):
@@ -170,7 +168,7 @@ def _managed_owner(obj: Obj, server: Server) -> bool:
     return False
 
 
-def _mutate_pod(pod: Obj, server: Server) -> None:
+def _mutate_pod(pod: Obj, server: State) -> None:
     by_parent = SUSPENDED_BY in annotations_of(pod)
     metadata = pod["metadata"]
     if not by_parent:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actuators.kubernetes.field_policy import field_policies
-from autopilot.readiness.admission import Policies, Shipped
 from autopilot.readiness.fence import fence_policy
+from autopilot.readiness.line import Policies, Shipped
 from autopilot.service.settings import Kubernetes
 
 FIELDS = "apply deploy/fields.yaml of this version, or set fields.enabled of the chart"

@@ -7,8 +7,8 @@ from typing import Any
 
 from actuators.kubernetes.levers import rules_for
 from autopilot.crds.roles import SERVICE_RULES
+from autopilot.readiness.line import Right
 from autopilot.readiness.manifest import leading_rules
-from autopilot.readiness.rights import Right
 from autopilot.service.acting import enabled_levers
 from autopilot.service.settings import Kubernetes
 

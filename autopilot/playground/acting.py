@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from autopilot.playground import conditions, steps
-from autopilot.playground.steps import Step
+from autopilot.playground.gangs import Gang
+from autopilot.playground.steps import Checks, Step
 
-if TYPE_CHECKING:
-    from autopilot.playground.gangs import Gang
-
-Obj = dict[str, Any]
-GATED_BY = "kueue.x-k8s.io/admission-gated-by"
-Preempted = Callable[["Gang", int], tuple[str, tuple[str, str]]]
+Preempted = Callable[[Gang, int], tuple[str, tuple[str, str]]]
 """(gang, job that it makes room for) -> Kueue's word for why, and the uids of that Workload and its owner."""
-
-
-@dataclass(slots=True)
-class Checks:
-    """What Kueue knows of a Workload whose queue has an admission check."""
-
-    gates: str = ""
-    active: bool = True
-    rows: tuple[Obj, ...] = ()
-    model: int = -1
-    reserved: bool = False
-    admitted: bool = False
-    made: bool = False  # its pods are there, since it was admitted
-    reason: str = ""  # of its last eviction, until quota is reserved again
-    selector: dict[str, str] = field(default_factory=dict)  # of the pods, since it was admitted
-    tolerations: tuple[Obj, ...] = ()
-    since_s: float = 0.0  # seconds since 1970 at its admission
-    gpus: int = 0  # that its Job asks for; 0: all of them
 
 
 def take(gang: Gang, of: Checks, step: Step, real_s: float, preempted: Preempted) -> None:

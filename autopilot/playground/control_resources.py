@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apiserver.crd.lifecycle import CRDS
+from apiserver.crd.definition import CRDS
 from apiserver.crd.serve import kinds_of
 from apiserver.server import Server
 from apiserver.users import ADMIN

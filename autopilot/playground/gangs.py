@@ -9,7 +9,6 @@ from typing import Any
 from autopilot.contract.annotations import ELASTIC_JOB
 from autopilot.core.model.snapshot import State
 from autopilot.playground import conditions, pods
-from autopilot.playground.acting import GATED_BY, Checks
 from autopilot.playground.conditions import Conditions
 from autopilot.playground.mirror import Key
 from autopilot.playground.naming import QUEUE, suffix
@@ -23,6 +22,7 @@ from autopilot.playground.shapes import (
     requests_of,
     resource_of,
 )
+from autopilot.playground.steps import GATED_BY, Checks
 from autopilot.playground.times import stamp
 from simulator.world.cluster import Cluster
 

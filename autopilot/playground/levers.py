@@ -16,13 +16,13 @@ from autopilot.contract import LAST_CHECKPOINT, PREFIX
 from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST
 from autopilot.contract.notes import read_record
 from autopilot.core.model.snapshot import State
-from autopilot.playground.acting import GATED_BY
 from autopilot.playground.beside import Beside
 from autopilot.playground.gangs import JOBS, PODS, WORKLOADS
 from autopilot.playground.mirror import Key
 from autopilot.playground.projection import Projection
 from autopilot.playground.replicas import DEPLOYMENTS
 from autopilot.playground.shapes import members_of
+from autopilot.playground.steps import GATED_BY
 from autopilot.playground.telling import tell
 from simulator.inference.services import ServiceFleet
 from simulator.running.engine import Engine

@@ -15,7 +15,7 @@ from typing import Any
 from apiserver.actors.mig_config import UnknownConfigError, layouts_of
 from apiserver.actors.mig_manager import CLIENTS, CONFIG, DEPLOY, PAUSED, STATE
 from apiserver.client import Client
-from apiserver.crd.lifecycle import CRDS
+from apiserver.crd.definition import CRDS
 from apiserver.crd.serve import kinds_of
 from apiserver.store import Event
 from apiserver.users import ADMIN, User

@@ -14,7 +14,6 @@ from apiserver.users import User
 from autopilot.contract.annotations import CHECK, CONTROLLER, ELASTIC_JOB, MANAGE
 from autopilot.core.model.snapshot import State
 from autopilot.playground import acting, conditions, gangs
-from autopilot.playground.acting import Checks
 from autopilot.playground.beside import Beside
 from autopilot.playground.gang_pods import GangPods
 from autopilot.playground.gangs import JOBS, TTL_S, WORKLOADS, Gang, GangObjects, waits_because
@@ -26,7 +25,7 @@ from autopilot.playground.replica_projection import REASONS, Books, Fact, Replic
 from autopilot.playground.replicas import ReplicaObjects, Service
 from autopilot.playground.serving import PLAYGROUND
 from autopilot.playground.shapes import members_of
-from autopilot.playground.steps import Step
+from autopilot.playground.steps import Checks, Step
 from autopilot.playground.telling import tell
 from simulator.inference.deployments import Deployment
 from simulator.signals.dcgm_text import PodLabels

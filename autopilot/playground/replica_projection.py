@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from autopilot.core.model.snapshot import State
 from autopilot.playground import acting, conditions, pods, replicas
-from autopilot.playground.acting import Checks, Preempted
+from autopilot.playground.acting import Preempted
 from autopilot.playground.gangs import PODS, WORKLOADS, Gang, waits_because
 from autopilot.playground.mirror import Mirror, Obj
 from autopilot.playground.naming import workload_name
 from autopilot.playground.replicas import ReplicaObjects, Service
-from autopilot.playground.steps import Step
+from autopilot.playground.steps import Checks, Step
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Evicting, Resumed, Started, Stopped, Submitted, Why, Withdrawn
 

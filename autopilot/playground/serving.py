@@ -10,14 +10,14 @@ from functools import partial
 from apiserver.access.authentication import Authentication
 from apiserver.admission import PLUGINS
 from apiserver.admission.base import Attributes
-from apiserver.crd.lifecycle import CRDS
+from apiserver.crd.definition import CRDS
 from apiserver.crd.serve import kinds_of
 from apiserver.errors import StatusError
-from apiserver.kinds.base import Kind, Subresource
+from apiserver.kinds.base import Call, Kind, State, Subresource
 from apiserver.kueue.config import Config
 from apiserver.kueue.crds import definitions
 from apiserver.kueue.webhooks import KueueWebhooks
-from apiserver.requests import Call, Response
+from apiserver.requests import Response
 from apiserver.server import Server
 from apiserver.standard import install_standard
 from apiserver.timeline import Timeline
@@ -40,10 +40,10 @@ class KueueRules(KueueWebhooks):
 
     name = "kueue-rules"
 
-    def mutate(self, _attributes: Attributes, _server: Server) -> None:
+    def mutate(self, _attributes: Attributes, _server: State) -> None:
         """Nothing."""
 
-    def validate(self, attributes: Attributes, server: Server) -> None:
+    def validate(self, attributes: Attributes, server: State) -> None:
         """Refuse with 403, as the webhook does."""
         if attributes.user.name != PLAYGROUND:
             super().validate(attributes, server)
@@ -74,8 +74,8 @@ def playground_server(timeline: Timeline, rng: random.Random, token: str = "") -
     return server
 
 
-def _refusal(text: str) -> Callable[[Server, Call], Response]:
-    def refuse(_server: Server, call: Call) -> Response:
+def _refusal(text: str) -> Callable[[State, Call], Response]:
+    def refuse(_server: State, call: Call) -> Response:
         name = f'pods "{call.name}"'
         raise StatusError(501, "NotImplemented", f"{name}: {text}", {"name": call.name, "kind": "pods"})
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 Obj = dict[str, Any]
+GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 
 
 class Gated(NamedTuple):
@@ -97,3 +99,21 @@ EVICTED_FOR_CHECK, DEACTIVATED, PREEMPTED, REJECTED = (
     "DeactivatedDueToAdmissionCheck",
 )
 """Reasons of evictions, as Kueue names them."""
+
+
+@dataclass(slots=True)
+class Checks:
+    """What Kueue knows of a Workload whose queue has an admission check."""
+
+    gates: str = ""
+    active: bool = True
+    rows: tuple[Obj, ...] = ()
+    model: int = -1
+    reserved: bool = False
+    admitted: bool = False
+    made: bool = False  # its pods are there, since it was admitted
+    reason: str = ""  # of its last eviction, until quota is reserved again
+    selector: dict[str, str] = field(default_factory=dict)  # of the pods, since it was admitted
+    tolerations: tuple[Obj, ...] = ()
+    since_s: float = 0.0  # seconds since 1970 at its admission
+    gpus: int = 0  # that its Job asks for; 0: all of them

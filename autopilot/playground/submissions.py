@@ -18,12 +18,12 @@ from autopilot.contract import Contract, parse_contract
 from autopilot.core.hardware.mig_profiles import find_profile_name
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
-from autopilot.playground.acting import GATED_BY
 from autopilot.playground.gangs import JOBS, PODS, QUEUE_LABEL
 from autopilot.playground.naming import QUEUE
 from autopilot.playground.projection import WRITER, Projection
 from autopilot.playground.queues import LIMIT_RANGE
 from autopilot.playground.shapes import GPU, MIG
+from autopilot.playground.steps import GATED_BY
 from autopilot.playground.telling import tell
 from simulator.running.engine import Engine
 from simulator.world.physics import up_to_grid

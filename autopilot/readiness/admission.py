@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from autopilot.readiness.access import user_of
 from autopilot.readiness.fence import ACCEPTED, EPOCH_GROUP, EPOCH_VERSION, EPOCHS, FORBIDDEN, REGISTRATION, probe
-from autopilot.readiness.line import Asked, Line, Status, items, name_of
+from autopilot.readiness.line import Asked, Line, Shipped, Status, items, name_of
 
 CHECK = "admission"
 PROBE = "gpu-autopilot-fields-probe"
@@ -18,26 +17,6 @@ PROBE = "gpu-autopilot-fields-probe"
 ACCOUNT = "gpu-autopilot"
 """The account that is meant where somebody else asks."""
 _PROTECTED = re.compile(r"'([a-z0-9, -]*)'\.split\(','\)")
-
-
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """A policy with its binding as this version ships them."""
-
-    policy: Mapping[str, Any]
-    binding: Mapping[str, Any]
-    fix: str  # what to apply
-    without: str  # what follows where it is not in force
-    lease: str = ""  # the Epoch of this name is its parameter; "": it has none
-
-    @property
-    def name(self) -> str:
-        """The name of the policy."""
-        return name_of(self.policy)
-
-
-Policies = Callable[[str], Sequence[Shipped]]
-"""The policies for the account of the service with this name."""
 
 
 def admission(asked: Asked) -> Iterator[Line]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from autopilot.contract.documents import parsed
-
-if TYPE_CHECKING:
-    from autopilot.readiness.admission import Policies
-    from autopilot.readiness.rights import Right
 
 
 class Status(StrEnum):
@@ -86,6 +82,49 @@ class Telemetry(Protocol):
     def query(self, expression: str) -> list[Sample]:
         """An instant query. Raises `OSError` or `ValueError` with the reason when it fails."""
         ...
+
+
+READ = ("list", "watch")
+"""Whole lists, and their changes: no object is read by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Verbs on one resource. Without a `needed` right the view is not whole, and nothing is recommended."""
+
+    group: str
+    resource: str
+    why: str
+    needed: bool = False
+    verbs: tuple[str, ...] = READ
+    own_namespace: bool = False  # granted in the namespace of the service only
+    name: str = ""  # of the only object that is meant; "" for all
+    fix: str = "apply deploy/observe.yaml"
+
+    @property
+    def shown(self) -> str:
+        """`resource` or `resource.group`, as kubectl writes it."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A policy with its binding as this version ships them."""
+
+    policy: Mapping[str, Any]
+    binding: Mapping[str, Any]
+    fix: str  # what to apply
+    without: str  # what follows where it is not in force
+    lease: str = ""  # the Epoch of this name is its parameter; "": it has none
+
+    @property
+    def name(self) -> str:
+        """The name of the policy."""
+        return name_of(self.policy)
+
+
+Policies = Callable[[str], Sequence[Shipped]]
+"""The policies for the account of the service with this name."""
 
 
 @dataclass(frozen=True, slots=True)

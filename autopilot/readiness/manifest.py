@@ -8,7 +8,8 @@ from typing import Any
 
 from autopilot.contract import own
 from autopilot.readiness.fence import EPOCH_GROUP, EPOCHS
-from autopilot.readiness.rights import RIGHTS, Right
+from autopilot.readiness.line import Right
+from autopilot.readiness.rights import RIGHTS
 from autopilot.readiness.watchdog import WATCHDOG, rule_of
 
 NAMESPACE = NAME = "gpu-autopilot"

@@ -7,32 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from autopilot.readiness.line import Asked, Line, Status, some
-
-READ = ("list", "watch")
-"""Whole lists, and their changes: no object is read by its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """Verbs on one resource. Without a `needed` right the view is not whole, and nothing is recommended."""
-
-    group: str
-    resource: str
-    why: str
-    needed: bool = False
-    verbs: tuple[str, ...] = READ
-    own_namespace: bool = False  # granted in the namespace of the service only
-    name: str = ""  # of the only object that is meant; "" for all
-    fix: str = "apply deploy/observe.yaml"
-
-    @property
-    def shown(self) -> str:
-        """`resource` or `resource.group`, as kubectl writes it."""
-        return f"{self.resource}.{self.group}" if self.group else self.resource
-
+from autopilot.readiness.line import Asked, Line, Right, Status, some
 
 KUEUE, REGISTRATION = "kueue.x-k8s.io", "admissionregistration.k8s.io"
 RIGHTS: tuple[Right, ...] = (

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from simulator.world.facts import GpuChanged, NodeChanged
-from simulator.world.growing import Growing
 from simulator.world.hardware import Hardware, Refusal
 from simulator.world.jobstate import JobState
 from simulator.world.work import Jobs
@@ -25,7 +24,6 @@ class Breakable(JobState):
         super().__init__(jobs)
         self.hardware = hardware
         self.schedule: Callable[[float, int, int, int], None] = _no_event
-        self.growing = Growing(self)
         self.xid: dict[int, int] = {}  # last error of each GPU that reported one since its repair
         self.hung: set[int] = set()  # work on a GPU that hangs: all its members appear alive
         self.silent: dict[int, float] = {}  # GPUs on which work hangs, and how long until it notices

@@ -27,6 +27,7 @@ from simulator.world.facts import (
     Why,
     Withdrawn,
 )
+from simulator.world.growing import Growing
 from simulator.world.hardware import FREE, Hardware, Held, Refusal
 from simulator.world.jobstate import UNSUBMITTED
 from simulator.world.physics import IDEAL, TICKS_PER_S, Physics, up_to_grid
@@ -65,13 +66,12 @@ class Cluster(Breakable):
     ) -> None:
         """All jobs are unsubmitted at first. `gpu_memory_mib` by GPU model, None where unknown."""
         super().__init__(jobs, Hardware(inventory, gpu_memory_mib))
-        self.inventory, self.physics = inventory, physics
+        self.inventory, self.physics, self._simple = inventory, physics, physics.free_start
         self.linger_s: Callable[[int, int, float], float] = _no_linger
         self.counted: set[int] = set()  # work that runs on after its eviction was counted
         self.checkpoints = Checkpoints(jobs, physics)
         self._startups = Startups(jobs, physics, self.checkpoints)
-        self.recuts = Recuts(self)
-        self._simple = physics.free_start
+        self.growing, self.recuts = Growing(self), Recuts(self, physics.mig_reconfigure_s)
 
     def decided(self, effect: str, kind: str, job: int, now_s: float) -> None:
         """An accepted decision allows the effect `effect` (admit | evict | resize) on `job`."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from simulator.world.breakable import Breakable
+from simulator.world.breakable import Breakable
 
 ARRIVE = 6
 """Kind of the event that a node has come, for the engine; its subject is a node."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from autopilot.core.hardware.mig import find_gpu_model, fits, is_legal
 from autopilot.core.model.snapshot import Recut as State
 from simulator.world.allocation import FREE, Refusal
+from simulator.world.breakable import Breakable
 from simulator.world.facts import Recut, Recutting
 from simulator.world.physics import up_to_grid
-
-if TYPE_CHECKING:
-    from simulator.world.cluster import Cluster
 
 RECUT = 5
 """Kind of the event that ends a change, for the engine; its subject is a GPU."""
@@ -54,8 +51,9 @@ def _as_asked(_gpu: int, _now_s: float) -> tuple[Ending, float]:
 class Recuts:
     """The changes of one cluster. `fate(gpu, now)` returns how a change ends, and how long its repair takes."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Breakable, took_s: float) -> None:
+        """A change takes `took_s`."""
+        self._cluster, self._took_s = cluster, took_s
         self._open: dict[int, _Change] = {}
         self._count = 0
         self.fate: Callable[[int, float], tuple[Ending, float]] = _as_asked
@@ -115,7 +113,7 @@ class Recuts:
         first = hardware.first_gpu[node]
         if self.node_state(node) != State.SETTLED:
             return Refusal.OTHER_GEOMETRY
-        model = find_gpu_model(self._cluster.inventory.names.gpu_models[hardware.model_of[node]])
+        model = find_gpu_model(hardware.inventory.names.gpu_models[hardware.model_of[node]])
         changes: list[tuple[int, Geometry | None, Geometry | None]] = []
         for gpu, profiles in enumerate(layouts, first):
             before: Geometry | None = self.present(gpu) if hardware.mig[gpu] else None
@@ -163,14 +161,16 @@ class Recuts:
         turns = change.was_whole != change.whole
         cluster.publish(Recutting(now_s, gpu, True, change.before, change.after, effect, scope, turns))
         self._set(gpu, [cut for cut in change.before if cut in target], now_s, mig=True)
-        took_s = cluster.physics.mig_reconfigure_s + (extra_s if ending is Ending.STUCK else 0.0)
+        took_s = self._took_s + (extra_s if ending is Ending.STUCK else 0.0)
         cluster.schedule(up_to_grid(now_s + took_s), RECUT, gpu, change.number)
         return None
 
     def _refusal(self, gpu: int, before: Geometry | None, after: Geometry | None, scope: str) -> Refusal | None:
         """Why a change cannot begin."""
         hardware = self._cluster.hardware
-        model = find_gpu_model(self._cluster.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
+        model = find_gpu_model(
+            self._cluster.hardware.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]]
+        )
         if model is None or not is_legal(model, after or ()):
             return Refusal.ILLEGAL_GEOMETRY
         if not hardware.healthy[gpu]:

@@ -19,8 +19,8 @@ from autopilot.contract.annotations import CHECK, CONTROLLER, MANAGE
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import State
-from autopilot.playground.acting import GATED_BY
 from autopilot.playground.agreement import disagreements
+from autopilot.playground.steps import GATED_BY
 from simulator.world.facts import Evicting
 from tests.kits.approving import ApprovingRun
 from tests.kits.gateway_kit import GatewayRun, MortalGatewayRun

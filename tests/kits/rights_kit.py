@@ -16,7 +16,7 @@ from actuators.kubernetes.levers import ACTIONS, GROUP, rules_for
 from actuators.kubernetes.rights import NAME, NAMESPACE, RBAC, kinds, manifest
 from apiserver.errors import StatusError
 from apiserver.http.serve import Running
-from apiserver.requests import Call
+from apiserver.kinds.base import Call
 from apiserver.server import Server
 from autopilot.core.model.records import Instruction, Outcome
 from collectors.kubernetes.access import Access, Address

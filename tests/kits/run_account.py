@@ -15,7 +15,8 @@ import yaml
 
 from actuators.kubernetes.levers import rules_for
 from autopilot.crds.names import GROUP, RECOMMENDATIONS
-from autopilot.readiness.rights import READ, RIGHTS
+from autopilot.readiness.line import READ
+from autopilot.readiness.rights import RIGHTS
 from tests.kits.real_cluster import CORE, Obj, RealCluster
 
 RBAC = "rbac.authorization.k8s.io"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from apiserver.kinds import KINDS
+from apiserver.kinds.table import KINDS
 from apiserver.routing import route
 from autopilot.core.model.errors import InputError
 

@@ -11,9 +11,9 @@ from apiserver.errors import StatusError
 from autopilot.contract.annotations import CHECK, CHECKPOINT_ACK, CHECKPOINT_REQUEST, CONTROLLER
 from autopilot.core.model.snapshot import State
 from autopilot.playground import levers
-from autopilot.playground.acting import GATED_BY
 from autopilot.playground.levers import NOTICED_S
 from autopilot.playground.stage import Stage
+from autopilot.playground.steps import GATED_BY
 from tests.kits.playground_kit import found_until, job, person, stage_of
 
 LONG = {

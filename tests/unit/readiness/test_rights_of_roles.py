@@ -14,7 +14,7 @@ from apiserver.cluster import cluster
 from apiserver.errors import StatusError
 from apiserver.http.faults import QUIET, Faults
 from apiserver.http.serve import serve
-from apiserver.requests import Call
+from apiserver.kinds.base import Call
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, User, service_account
