@@ -119,7 +119,7 @@ class Controller:
         self.wake_at_s = float("-inf")
         for collector in self._wiring.collectors:
             if isinstance(collector, Recalling):
-                collector.recall([each.instruction for each in self.memory.in_flight.values()])
+                collector.recall([each.instruction for each in self.memory.effects.in_flight.values()])
 
     def tick(self, now_s: float) -> Step | None:
         """Observe, decide, record and act once; None when another replica leads."""
@@ -219,8 +219,8 @@ class Controller:
         memory = self.memory
         self._commands += self._wiring.inbox.drain(now_s)
         stops = any(each.kind in {CommandKind.KILL, CommandKind.PAUSE} for each in self._commands)
-        still = stops or memory.killed or bool(memory.paused_reason) or self._wiring.inbox.kill_switch()
-        under_way = [each.instruction for each in memory.in_flight.values() if each.state != "withdrawn"]
+        still = stops or memory.halt.killed or bool(memory.halt.paused_reason) or self._wiring.inbox.kill_switch()
+        under_way = [each.instruction for each in memory.effects.in_flight.values() if each.state != "withdrawn"]
         for each in self._following:
             try:
                 self._outcomes += each.advance(now_s, None if still else fence, under_way)
@@ -239,13 +239,13 @@ class Controller:
         A source that says that it lists nothing (`lists`) owes none, whatever it listed for an earlier process.
         """
         wired = {collector.name for collector in self._wiring.collectors if getattr(collector, "lists", True)}
-        before = [(kind, source) for kind, _, source in (key.partition("/") for key in self.memory.views)]
+        before = [(kind, source) for kind, _, source in (key.partition("/") for key in self.memory.intake.views)]
         return [*self._wiring.lists, *(each for each in before if each[1] in wired)]
 
     def _trust(self, views: tuple[View, ...]) -> None:
         """Keep the objects of the lists that the decision trusted: the next lists are compared with them."""
         for view in views:
-            record = self.memory.views.get(key_of(view))
+            record = self.memory.intake.views.get(key_of(view))
             if view.complete and record is not None and not record.lists and record.listed_s == view.listed_s:
                 self._known[key_of(view)] = self._listed[key_of(view)].objects
 

@@ -8,6 +8,7 @@ one, by removing the file.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ import numpy as np
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
-from autopilot.variants import decoded
+from autopilot.variants import memory_of
 
-SCHEMA = "gpu-autopilot/memory/5"
+SCHEMA = "gpu-autopilot/memory/6"
+READ = (SCHEMA, "gpu-autopilot/memory/5")
+"""Files of the earlier schema have the fields of all slices side by side (autopilot/variants.py)."""
 
 
 def memory_text(memory: ControllerMemory) -> str:
@@ -40,13 +43,13 @@ def read_memory_text(text: str, source: str) -> ControllerMemory:
     except ValueError as error:
         raise InputError(f"{source}: not a controller memory, or truncated ({error}); {fix}") from error
     schema = content.get("schema") if isinstance(content, dict) else None
-    if schema != SCHEMA:
-        raise InputError(f"{source}: schema is {schema!r}, this version reads {SCHEMA!r}; {fix}")
+    if schema not in READ:
+        raise InputError(f"{source}: schema is {schema!r}, this version reads {' and '.join(READ)}; {fix}")
     body = content.get("memory")
     if content.get("digest") != _digest(json.dumps(body, sort_keys=False)):
         raise InputError(f"{source}: the digest does not match its content: it was changed or damaged; {fix}")
     try:
-        return msgspec.convert(body, ControllerMemory, dec_hook=decoded)
+        return replace(memory_of(body), schema=ControllerMemory().schema)
     except msgspec.ValidationError as error:
         raise InputError(f"{source}: {error}; {fix}") from error
 

@@ -1,17 +1,22 @@
-"""Decoding of records that have one class for each kind. The field `kind` selects the class.
+"""Decoding of records that have one class for each kind, and of records of earlier versions.
 
-msgspec decodes no union of dataclasses. The annotation of such a field is therefore a plain base class, and `decoded`
-is the `dec_hook` of every decoder that meets one.
+The field `kind` selects the class of a deed. msgspec decodes no union of dataclasses. The annotation of such a field is
+therefore a plain base class, and `decoded` is the `dec_hook` of every decoder that meets one.
+
+A memory of schema 2 had all fields side by side. `memory_of` puts each into its slice, and keeps the number: a replay
+compares memories by a digest, so it writes the memory of an old journal as that journal did (`as_recorded`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, make_dataclass
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
+from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.verb import Change, Operation
 from autopilot.core.verbs import CHANGES, OPERATIONS
 
@@ -23,6 +28,71 @@ ADDED: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
     Operation: {"ceiling": {"had": -1, "gpus": float("nan"), "owner": ""}, "recut": {"pool": ""}},
 }
 """Fields that records of earlier versions lack, with the value for unknown: by base class, kind and field."""
+
+
+FLAT_SCHEMA = 2
+FLAT: Mapping[str, str] = {
+    "schema": "",
+    "tick": "",
+    "now_s": "",
+    "fence": "",
+    "in_flight": "effects",
+    "reservations": "plan",
+    "cooled_until_s": "budget",
+    "no_pipelined_until_s": "starts",
+    "refused_until_s": "effects",
+    "proposed_since_s": "plan",
+    "conditions": "plan",
+    "advance": "plan",
+    "spent_gpu_s": "spending",
+    "spending_gpus": "spending",
+    "spent_until_s": "spending",
+    "disrupted": "budget",
+    "open_proposals": "people",
+    "approvals": "people",
+    "rejections": "people",
+    "last_sequence": "people",
+    "failed": "effects",
+    "storms": "trust",
+    "touched": "trust",
+    "promises": "trust",
+    "kept_promises": "trust",
+    "pipelined_starts": "starts",
+    "usage_gpu_s": "use",
+    "standing_use_gpu_s": "use",
+    "held_gpus": "use",
+    "part_gpu_s": "use",
+    "standing_part_gpu_s": "use",
+    "part_gpus": "use",
+    "usage_at_s": "use",
+    "services": "replicas",
+    "starting_s": "replicas",
+    "stops": "losses",
+    "weighed_stops": "losses",
+    "tenant_saves": "losses",
+    "workload_saves": "losses",
+    "recuts": "geometry",
+    "cordons": "recovery",
+    "gpu_errors": "recovery",
+    "idle_nodes_s": "nodes",
+    "offered_s": "nodes",
+    "requested_s": "nodes",
+    "killed": "halt",
+    "kill_sequence": "halt",
+    "last_kill": "halt",
+    "paused_reason": "halt",
+    "paused_since_s": "halt",
+    "paused_by": "halt",
+    "clock_doubt": "intake",
+    "clock_drift_s": "intake",
+    "wake_at_s": "",
+    "idle": "",
+    "views": "intake",
+}
+"""The fields of a memory of schema 2 in their order, each with its slice; "" for a field without one."""
+
+_Flat = make_dataclass("_Flat", FLAT, frozen=True, slots=True)
+_VALUES = attrgetter(*(".".join(filter(None, (slice_, name))) for name, slice_ in FLAT.items()))
 
 
 def unknown_fields(record: Any) -> frozenset[str]:
@@ -51,3 +121,27 @@ def decoded(base: type, plain: Any) -> Any:
         return msgspec.convert(plain, table[kind], dec_hook=decoded)
     except msgspec.ValidationError as error:
         raise ValueError(f"{what} of kind {kind!r}: {error}") from error
+
+
+def memory_of(plain: Any) -> ControllerMemory:
+    """The memory of a plain mapping, also of an earlier schema. Raises `msgspec.ValidationError`."""
+    known = ControllerMemory().schema
+    schema = plain.get("schema", known) if isinstance(plain, dict) else known
+    if schema == FLAT_SCHEMA:
+        plain = _sliced(plain)
+    elif schema != known:
+        raise msgspec.ValidationError(f"memory of schema {schema!r}: this version knows {FLAT_SCHEMA} and {known}")
+    return msgspec.convert(plain, ControllerMemory, dec_hook=decoded)
+
+
+def _sliced(flat: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: value for name, value in flat.items() if not FLAT.get(name)}
+    for name, value in flat.items():
+        if FLAT.get(name):
+            found.setdefault(FLAT[name], {})[name] = value
+    return found
+
+
+def as_recorded(memory: ControllerMemory) -> Any:
+    """A memory in the form of its schema."""
+    return _Flat(*_VALUES(memory)) if memory.schema == FLAT_SCHEMA else memory

@@ -26,7 +26,7 @@ def table() -> str:
     all_modules, all_imports = 0, 0
     packages = sorted(path.parent for path in CORE.glob("*/__init__.py"))
     for package in packages:
-        modules = sorted(package.glob("*.py"))
+        modules = sorted(package.rglob("*.py"))
         imports = sorted(set().union(*(imported_packages(module) for module in modules)) - {package.name})
         rows.append(f"| `{package.name}` | {len(modules)} | {len(imports)}: {', '.join(imports) or '-'} |")
         all_modules, all_imports = all_modules + len(modules), all_imports + len(imports)

@@ -240,12 +240,12 @@ class Approvals:
         return stored
 
     def _outcome(self, uid: str, pending: _Pending, latest: Published) -> Answered | None:
-        if latest.memory.last_sequence < pending.command.sequence:
+        if latest.memory.people.last_sequence < pending.command.sequence:
             return None
         del self._pending[uid]
         sequence, asked = pending.command.sequence, pending.asked
         if asked.kind == CommandKind.REJECT:
-            found = rejection_of(latest.memory.rejections, pending.proposal, latest.observation.now_s)
+            found = rejection_of(latest.memory.people.rejections, pending.proposal, latest.observation.now_s)
             words = rejection_words(found[1], latest.observation.now_s) if found is not None else "it was rejected"
             return Answered(asked, "Rejected", words, sequence)
         result = became(pending.proposal, latest)

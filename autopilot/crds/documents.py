@@ -60,7 +60,7 @@ def state_of(proposal: Proposal, latest: Published) -> State:
         code_words(each.code, each.value, each.threshold) for each in proposal.verdicts if not each.allowed
     )
     if Code.REJECTED in codes:
-        found = rejection_of(latest.memory.rejections, proposal, now_s)
+        found = rejection_of(latest.memory.people.rejections, proposal, now_s)
         return State("Rejected", rejection_words(found[1], now_s) if found is not None else "a person rejected it")
     if answer == Answer.NEEDS_APPROVAL:
         return State("NeedsApproval", held if UNCOVERED & set(codes) else "")
@@ -68,14 +68,14 @@ def state_of(proposal: Proposal, latest: Published) -> State:
         return State("Recommended", held)
     if answer == Answer.ACCEPTED:
         return State("UnderWay", "its effects were sent")
-    if proposal.recommendation in latest.memory.approvals:
+    if proposal.recommendation in latest.memory.people.approvals:
         return State("Approved", f"it is held: {held}" if held else "it was approved")
     return State("Ended", f"it cannot be carried out now: {held}" if held else "it is not proposed now")
 
 
 def state_without(name: str, shown: Proposal | None, latest: Published) -> State:
     """The state of a recommendation that the latest tick did not make; `shown`: as it was made last, if known."""
-    approval = latest.memory.approvals.get(name)
+    approval = latest.memory.people.approvals.get(name)
     if shown is not None and (is_under_way(shown, latest) or (approval is not None and approval.sent)):
         return State("UnderWay", "its effects are under way")
     if approval is not None and shown is not None:

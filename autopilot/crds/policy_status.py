@@ -60,7 +60,7 @@ def _reason(source: ClusterPolicySource, problem: str) -> str:
 def _action(name: str, written: Policy, latest: Published, problem: str, restraint: str) -> Obj:
     """The mode of an action, and why it goes less far than what is written."""
     wanted, now = getattr(written.modes, name).value, getattr(latest.policy.modes, name).value
-    record = latest.memory.kept_promises.get(name)
+    record = latest.memory.trust.kept_promises.get(name)
     found = {"action": name, "written": wanted, "inForce": now}
     if wanted != now:
         reason = "the policy as it is written now is not in force" if problem else restraint

@@ -12,7 +12,7 @@ from math import isfinite, nan
 
 import numpy as np
 
-from autopilot.core.model.memory import OpenProposal
+from autopilot.core.model.memory.people import OpenProposal
 from autopilot.core.model.objects import SubjectKind, Taken
 from autopilot.core.model.records import Decision, Proposal
 from autopilot.core.model.units import counted, format_clock, format_gpu_s

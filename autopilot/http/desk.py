@@ -106,7 +106,7 @@ class Desk:
 
     def obeyed(self, command: Command) -> Published | None:
         """The tick that read the command; None when that takes longer than `answer_s`."""
-        return self.publisher.wait_for(lambda each: each.memory.last_sequence >= command.sequence, self.answer_s)
+        return self.publisher.wait_for(lambda each: each.memory.people.last_sequence >= command.sequence, self.answer_s)
 
 
 def desk_of(request: Request) -> Desk:

@@ -44,7 +44,7 @@ from autopilot.journal.table_codec import (
     unpack_rows,
     whole,
 )
-from autopilot.variants import decoded
+from autopilot.variants import as_recorded, decoded, memory_of
 
 DIGEST_BYTES = 8
 
@@ -57,7 +57,6 @@ _NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _LOSSES = msgspec.msgpack.Decoder(tuple[Loss, ...])
 _REALISED = msgspec.msgpack.Decoder(tuple[Realised, ...])
 _POLICY = msgspec.msgpack.Decoder(Policy)
-_MEMORY = msgspec.msgpack.Decoder(ControllerMemory, dec_hook=decoded)
 _CANONICAL = msgspec.msgpack.Encoder(enc_hook=ENCODER.enc_hook, order="deterministic")
 _EMPTY = ENCODER.encode(())
 
@@ -65,14 +64,15 @@ _EMPTY = ENCODER.encode(())
 def memory_bytes(memory: ControllerMemory) -> bytes:
     """A memory as bytes: equal memories give equal bytes, independent of their history.
 
-    The fence is left out: it depends on the leader, not on the decisions.
+    The fence is left out: it depends on the leader, not on the decisions. A memory that an earlier version recorded has
+    the bytes of that version.
     """
-    return _CANONICAL.encode(memory if memory.fence == 0 else replace(memory, fence=0))
+    return _CANONICAL.encode(as_recorded(memory if memory.fence == 0 else replace(memory, fence=0)))
 
 
 def read_memory(data: bytes) -> ControllerMemory:
     """The inverse of `memory_bytes`."""
-    return _MEMORY.decode(data)
+    return memory_of(msgspec.msgpack.decode(data))
 
 
 def policy_bytes(policy: Policy) -> bytes:

@@ -102,25 +102,25 @@ def put_control(out: Samples, moment: Moment) -> None:
     observation, memory, policy = moment.observation, moment.memory, moment.policy
     for action in Modes.__dataclass_fields__:
         out.put("action_mode", 1.0, action, str(getattr(policy.modes, action)))
-    for action, record in memory.kept_promises.items():
+    for action, record in memory.trust.kept_promises.items():
         promised_gpu_s, realised_gpu_s = sums_of(record)
         out.put("action_capped", float(is_capped(memory, action)), action)
         out.put("promise_cases", record.count, action)
         out.put("promised_use_gpu_seconds", promised_gpu_s, action)
         out.put("realised_use_gpu_seconds", realised_gpu_s, action)
-    out.put("kill_switch", float(observation.kill_switch or memory.killed))
+    out.put("kill_switch", float(observation.kill_switch or memory.halt.killed))
     out.put("policy_problem", float(bool(moment.policy_problem)))
     out.column("tenant_daily_spend_ratio", moment.spend_ratios.values(), moment.spend_ratios)
     out.column("tenant_budget_ratio", moment.budget_ratios.values(), moment.budget_ratios)
-    by_person = bool(memory.paused_reason and memory.paused_by)
+    by_person = bool(memory.halt.paused_reason and memory.halt.paused_by)
     out.put("paused", float(by_person), "person")
-    out.put("paused", float(bool(memory.paused_reason) and not by_person), "autopilot")
+    out.put("paused", float(bool(memory.halt.paused_reason) and not by_person), "autopilot")
     out.put("fence", float(memory.fence))
     in_flight = Counter({(kind, "issued"): 0 for kind in OPERATIONS})  # 0 is a value: people wait for it
-    in_flight.update((entry.instruction.kind, entry.state) for entry in memory.in_flight.values())
+    in_flight.update((entry.instruction.kind, entry.state) for entry in memory.effects.in_flight.values())
     for labels, count in in_flight.items():
         out.put("effects_in_flight", count, *labels)
-    stops = Counter(entry.uid for entry in memory.disrupted)
+    stops = Counter(entry.uid for entry in memory.budget.disrupted)
     out.put("most_stops_of_one_workload", max(stops.values(), default=0))
 
 

@@ -51,7 +51,7 @@ class Tally:
 
     def __init__(self, memory: ControllerMemory) -> None:
         self._memory = memory
-        self._began_s = {key: entry.since_s for key, entry in memory.in_flight.items()}
+        self._began_s = {key: entry.since_s for key, entry in memory.effects.in_flight.items()}
         self.counters: dict[str, dict[Labels, float]] = {name: dict.fromkeys(at, 0.0) for name, at in AT_START.items()}
         self.histograms: dict[str, dict[Labels, Histogram]] = {}
         self._queues: set[str] = set()
@@ -79,7 +79,7 @@ class Tally:
             self._add("promise_unknown_cases_total", float(bool(case.unknown)), case.action)
         for outcome in observation.outcomes:
             if outcome.kind not in {OutcomeKind.DONE, OutcomeKind.ACCEPTED}:
-                entry = self._memory.in_flight.get(outcome.instruction_id)
+                entry = self._memory.effects.in_flight.get(outcome.instruction_id)
                 operation = entry.instruction.kind if entry is not None else "ended"
                 self._add("effect_failures_total", 1, operation, str(outcome.cause or Cause.OTHER))
         self._waits(observation)
@@ -116,14 +116,16 @@ class Tally:
     def _effects(self, observation: Observation, memory: ControllerMemory, policy: Policy) -> None:
         """Effects that ended at this tick, with their result and their time since the instruction."""
         before, self._memory, now_s = self._memory, memory, observation.now_s
-        gone = {key: entry for key, entry in before.in_flight.items() if key not in memory.in_flight}
+        gone = {key: entry for key, entry in before.effects.in_flight.items() if key not in memory.effects.in_flight}
         if gone:
-            for entry in followed(replace(before, in_flight=gone), observation, policy):
+            for entry in followed(
+                replace(before, effects=replace(before.effects, in_flight=gone)), observation, policy
+            ):
                 result = entry.state if entry.state in ENDED else "done"
                 began_s = self._began_s.pop(entry.instruction.id, entry.since_s)
                 self._add("effects_total", 1, entry.instruction.kind, result)
                 self._observe("effect_duration_seconds", EFFECT_BUCKETS_S, now_s - began_s, entry.instruction.kind)
-        for key in memory.in_flight.keys() - before.in_flight.keys():
+        for key in memory.effects.in_flight.keys() - before.effects.in_flight.keys():
             self._began_s[key] = now_s
 
     def _add(self, name: str, value: float, *labels: str) -> None:

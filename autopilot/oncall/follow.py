@@ -144,7 +144,7 @@ class Round:
         """The alert with proposals whose effects this tick sent for it beside those under way; None without any."""
         if self.published.decision.halted or alert.received_s > self.now_s:  # decided before it came
             return None
-        flying = {each.instruction.proposal_id for each in self.published.memory.in_flight.values()}
+        flying = {each.instruction.proposal_id for each in self.published.memory.effects.in_flight.values()}
         under_way, known = (alert.proposals, alert.sent) if alert.stage == Stage.ACTING else ((), ())
         plans = [each for each in self._related(alert, book) if each.accepted and each.id in flying]
         if {each.id for each in plans} <= set(known):
@@ -159,7 +159,7 @@ class Round:
         """Wait until no effect of the proposals is under way."""
         open_effects = [
             each.instruction.id
-            for each in self.published.memory.in_flight.values()
+            for each in self.published.memory.effects.in_flight.values()
             if each.instruction.proposal_id in alert.sent
         ]
         if open_effects:

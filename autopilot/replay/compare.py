@@ -93,22 +93,25 @@ class _Intentions:
         if self.memory is None:
             return past
         self.cooled_until_s = {uid: until for uid, until in self.cooled_until_s.items() if until > now_s}
-        disrupted = {entry.uid for entry in past.disrupted}
-        cooled = {uid: until for uid, until in past.cooled_until_s.items() if uid in disrupted}
+        disrupted = {entry.uid for entry in past.budget.disrupted}
+        cooled = {uid: until for uid, until in past.budget.cooled_until_s.items() if uid in disrupted}
         return replace(
             past,
-            reservations=self.memory.reservations,
-            proposed_since_s=self.memory.proposed_since_s,
-            cooled_until_s={**cooled, **self.cooled_until_s},
+            plan=replace(
+                past.plan,
+                reservations=self.memory.plan.reservations,
+                proposed_since_s=self.memory.plan.proposed_since_s,
+            ),
+            budget=replace(past.budget, cooled_until_s={**cooled, **self.cooled_until_s}),
         )
 
     def follow(self, step: Step) -> None:
         """Remember the intentions of this tick."""
-        promised = self.memory.reservations if self.memory is not None else ()
+        promised = self.memory.plan.reservations if self.memory is not None else ()
         self.memory = step.memory
         for record in promised:
             if record.workload in step.decision.plan.released:
-                self.cooled_until_s[record.uid] = step.memory.cooled_until_s[record.uid]
+                self.cooled_until_s[record.uid] = step.memory.budget.cooled_until_s[record.uid]
 
 
 def _tick_diff(recorded: Decision, candidate: Decision) -> TickDiff | None:

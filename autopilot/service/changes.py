@@ -64,7 +64,7 @@ def _losers(proposal: Proposal) -> set[tuple[str, str]]:
 def _why_gone(before: Proposal, latest: Published) -> str:
     """Why an object has no such proposal any more."""
     name, work = before.subject.name, latest.observation.snapshot.workloads
-    if any(entry.instruction.proposal_id == before.id for entry in latest.memory.in_flight.values()):
+    if any(entry.instruction.proposal_id == before.id for entry in latest.memory.effects.in_flight.values()):
         return f"it is being carried out: the effect on {name} is under way"
     rows = [row for row, each in enumerate(work.id.tolist()) if each == name]
     if not rows:

@@ -7,7 +7,7 @@ from math import inf
 
 from autopilot.core.model.approvals import cover_digest, outside, rejection_of, seen_of
 from autopilot.core.model.codes import UNCOVERED
-from autopilot.core.model.memory import Approval, Rejection
+from autopilot.core.model.memory.people import Approval, Rejection
 from autopilot.core.model.records import Code, NoteCode, Proposal, RejectionScope
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import format_duration, parse_duration_s
@@ -48,8 +48,8 @@ def time_of(text: str) -> float:
 
 def is_under_way(proposal: Proposal, latest: Published) -> bool:
     """Whether effects of this very plan are under way."""
-    sent = {entry.instruction.proposal_id for entry in latest.memory.in_flight.values()}
-    return proposal.id in sent | {each.proposal_id for each in latest.memory.pipelined_starts}
+    sent = {entry.instruction.proposal_id for entry in latest.memory.effects.in_flight.values()}
+    return proposal.id in sent | {each.proposal_id for each in latest.memory.starts.pipelined_starts}
 
 
 def rejection_words(rejection: Rejection, now_s: float) -> str:
@@ -88,7 +88,7 @@ def recommendation(
         return Refusal(f"{name}: no such recommendation; `autopilot recommendations` lists them", unknown=True)
     if seen is None:
         return Refusal(f"{name} was shown differently meanwhile, or long ago; look again")
-    rejection = rejection_of(latest.memory.rejections, seen, latest.observation.now_s)
+    rejection = rejection_of(latest.memory.people.rejections, seen, latest.observation.now_s)
     if rejection is not None:
         return Refusal(f"{rejection_words(rejection[1], latest.observation.now_s)}; `autopilot revoke {rejection[0]}`")
     if now is None:
@@ -130,7 +130,7 @@ def became(proposal: Proposal, after: Published) -> Became | Refusal:
     name = proposal.recommendation
     if any(note.code == NoteCode.APPROVAL_REFUSED and note.subject == name for note in after.decision.notes):
         return Refusal(f"{name} was not approved: {'; '.join(what_changed(proposal, after))}")
-    approval = after.memory.approvals.get(name)
+    approval = after.memory.people.approvals.get(name)
     if approval is not None and approval.sent:
         stops = f" {len(proposal.victims)} of its victims leave." if proposal.victims else ""
         return Became("carried out", f"its effects were sent.{stops}".removesuffix("."))

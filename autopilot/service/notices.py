@@ -204,7 +204,7 @@ class Notifier:
             notice = self._given.pop(outcome.instruction_id, None) if outcome.kind == OutcomeKind.DONE else None
             if notice is not None and published.leads:
                 self._pass(notice)
-        under_way = published.memory.in_flight
+        under_way = published.memory.effects.in_flight
         self._given = {key: notice for key, notice in self._given.items() if key in under_way}
         for key, entry in under_way.items():
             operation = entry.instruction.operation

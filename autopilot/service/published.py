@@ -105,7 +105,7 @@ class Published:
 
     def view(self, proposal: Proposal) -> ProposalView:
         """A proposal of this tick as every face shows it."""
-        return view_of(proposal, self.decision, self.memory.open_proposals)
+        return view_of(proposal, self.decision, self.memory.people.open_proposals)
 
 
 class Publisher:
@@ -142,7 +142,7 @@ class Publisher:
             for proposal in published.decision.plan.proposals:
                 self._shown[proposal.recommendation] = proposal
                 self._shown.move_to_end(proposal.recommendation)
-            for each in published.memory.open_proposals.values():
+            for each in published.memory.people.open_proposals.values():
                 digest = cover_digest(each.proposal.recommendation, seen_of(each.proposal), exactly=True)
                 self._versions[digest] = each.proposal
                 self._versions.move_to_end(digest)
@@ -151,7 +151,7 @@ class Publisher:
                 self._take_outcomes(published)
                 self._take_advice(published)
                 self._take_times(published)
-            self._sent.update((key, entry.instruction) for key, entry in published.memory.in_flight.items())
+            self._sent.update((key, entry.instruction) for key, entry in published.memory.effects.in_flight.items())
             for kept in (self._shown, self._versions, self._sent, self._failed_of):
                 while len(kept) > REMEMBERED:
                     kept.popitem(last=False)
@@ -186,7 +186,7 @@ class Publisher:
 
     def _take_times(self, published: Published) -> None:
         """Keep when the cluster, its lists and the data of the collectors were last known."""
-        observation, records = published.observation, published.memory.views
+        observation, records = published.observation, published.memory.intake.views
         self.known.tick(
             observation.now_s,
             listed_s(observation) if published.sees else NEVER,

@@ -266,7 +266,7 @@ def _open(settings: Settings, places: Places, site: Site, source: PolicySource, 
         opened.callback(leadership.release)
         if leadership.fence() is None:
             raise InputError(f"{places.lock}: another controller leads here; stop it, or give another state folder")
-        inbox = SqliteInbox(places.inbox, kill.reason, before.last_sequence if before is not None else -1)
+        inbox = SqliteInbox(places.inbox, kill.reason, before.people.last_sequence if before is not None else -1)
         opened.callback(inbox.close)
     policy = source.current()
     about = {"policy": policy.name, **site.about}

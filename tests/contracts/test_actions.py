@@ -12,6 +12,7 @@ import pytest
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import ACTIONS_WITH, Effect, Modes
 from autopilot.core.model.records import Observation
 from autopilot.core.planning.action import cases_of
@@ -86,7 +87,7 @@ def test_every_proposal_has_its_case(seed: int) -> None:
     """
     observation = scene(seed)
     work, services = observation.snapshot.workloads, observation.snapshot.services
-    step = decide(observation, HOLDING, ControllerMemory(services=LEARNED))
+    step = decide(observation, HOLDING, ControllerMemory(replicas=ReplicasMemory(services=LEARNED)))
     ids = [proposal.id for proposal in step.decision.plan.proposals]
     assert len(ids) == len(set(ids))
     for proposal in step.decision.plan.proposals:
@@ -168,7 +169,9 @@ def test_every_draft_becomes_a_proposal_of_its_kind() -> None:
     """A proposal has the kind of its case."""
     for seed in RNG_SEEDS:
         cases = cases_of(ACTIONS)
-        for each in decide(scene(seed), HOLDING, ControllerMemory(services=LEARNED)).decision.plan.proposals:
+        for each in decide(
+            scene(seed), HOLDING, ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
+        ).decision.plan.proposals:
             assert (each.action, each.kind, each.reason) in cases
 
 

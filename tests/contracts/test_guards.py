@@ -19,6 +19,7 @@ from autopilot.core.guards.base import Check, allow
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Note, Proposal, Verdict
 from autopilot.core.placement.search_cache import SearchCache
@@ -181,7 +182,7 @@ def test_every_guard_answers_on_a_floor_of_a_service(work: list[Any]) -> None:
     """The wish is about no workload: each guard says so with a number, and none looks at a row that is not there."""
     observation = serving(world("1x8", work, 60.0), forecast({"chat": 9.0}, 60.0))
     policy = with_policy(AUTO, modes={"scale_ahead": Mode.AUTO})
-    step = decide(observation, policy, ControllerMemory(services=LEARNED))
+    step = decide(observation, policy, ControllerMemory(replicas=ReplicasMemory(services=LEARNED)))
     (proposal,) = (each for each in step.decision.plan.proposals if each.kind == "scale")
     assert [verdict.guard for verdict in proposal.verdicts] == [name for name, _ in GUARDS]
     assert all(verdict.allowed and isinstance(verdict.value, float) for verdict in proposal.verdicts)
@@ -192,7 +193,10 @@ def test_confidence_alone_holds_a_floor_on_a_forecast_that_has_drifted() -> None
     """With the guard nothing is asked for; without it the floor goes out."""
     drifted = forecast({"chat": 9.0}, 60.0, drifting=np.array([True]))
     observation = serving(world("1x8", [], 60.0), drifted)
-    policy, memory = with_policy(AUTO, modes={"scale_ahead": Mode.AUTO}), ControllerMemory(services=LEARNED)
+    policy, memory = (
+        with_policy(AUTO, modes={"scale_ahead": Mode.AUTO}),
+        ControllerMemory(replicas=ReplicasMemory(services=LEARNED)),
+    )
     assert decide(observation, policy, memory).instructions == ()
     without = tuple((guard, check) for guard, check in GUARDS if guard != "confidence")
     assert [each.kind for each in decide(observation, policy, memory, guards=without).instructions] == ["scale"]

@@ -37,10 +37,10 @@ first = look(0.0, ControllerMemory())
 assert proposal.accepted and (effect.kind, effect.subject.uid) == ("quarantine", "node-0")
 assert proposal_words(proposal) == "quarantine it: XID 144 on GPU-3 asks for a person's look"
 memory = read_memory_text(memory_text(first.memory), "m.json")
-assert memory.in_flight == first.memory.in_flight
+assert memory.effects.in_flight == first.memory.effects.in_flight
 again = look(5.0, memory)
-assert not again.instructions and again.memory.in_flight
-assert not look(10.0, again.memory, closed=True).memory.in_flight
+assert not again.instructions and again.memory.effects.in_flight
+assert not look(10.0, again.memory, closed=True).memory.effects.in_flight
 
 cluster = cluster_of(Jobs(), inventory(2, 8), IDEAL)
 name = cluster.inventory.nodes.id[0]

@@ -303,7 +303,12 @@ def test_a_cap_is_shown_and_an_admin_lifts_it(browser: Browser, tmp_path: Path) 
     """Health lists what actions promised and realised; the button asks, and the command reaches the inbox."""
     capped = PromiseRecord(((3600.0, 900.0),) * 20, 300.0)
     shown = tick(1, a_world())
-    desk = desk_over(tmp_path, replace(shown, memory=replace(shown.memory, kept_promises={"preempt": capped})))
+    desk = desk_over(
+        tmp_path,
+        replace(
+            shown, memory=replace(shown.memory, trust=replace(shown.memory.trust, kept_promises={"preempt": capped}))
+        ),
+    )
     with served(desk) as listener, page_of(browser) as page:
         sign_in(page, listener.url, TOKENS[Role.ADMIN])
         go(page, listener.url, "health")

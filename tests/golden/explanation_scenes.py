@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.model.forecast import ExpectedMix, Forecasts
-from autopilot.core.model.memory import ControllerMemory, CordonRecord, Step
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.nodes import NodesMemory
+from autopilot.core.model.memory.recovery import CordonRecord, RecoveryMemory
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Evidence, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import QueueOrder, State
@@ -101,18 +104,18 @@ def _shared_time() -> Step:
 
 def _floor() -> Step:
     seen = serving(world("1x8", []), forecast({"chat": 9.0}))
-    return decide(seen, EAGER, ControllerMemory(services=LEARNED))
+    return decide(seen, EAGER, ControllerMemory(replicas=ReplicasMemory(services=LEARNED)))
 
 
 def _no_floor() -> Step:
     seen = serving(world("1x8", [], 900.0), forecast({"chat": 2.0}, 900.0), floor=[6], floor_until_s=[9000.0])
     record = replace(LEARNED["chat"], desired=((0.0, 6), (300.0, 4)), floor=6)
-    return decide(seen, EAGER, ControllerMemory(services={"chat": record}))
+    return decide(seen, EAGER, ControllerMemory(replicas=ReplicasMemory(services={"chat": record})))
 
 
 def _lapsed_floor() -> Step:
     seen = serving(world("1x8", [], 900.0), floor=[6], floor_until_s=[600.0])
-    return decide(seen, EAGER, ControllerMemory(services=LEARNED))
+    return decide(seen, EAGER, ControllerMemory(replicas=ReplicasMemory(services=LEARNED)))
 
 
 def _coordinator() -> Step:
@@ -154,7 +157,7 @@ def _cut_foreseen() -> Step:
     replica = {"service": 0, "mig_profile": 1}
     seen = world("1x8", [waits("chat/1", 1, **replica)], 600.0, cuts={0: [("1g.10gb", start) for start in range(7)]})
     columns = {"ready_replicas": [0], "replicas": [1], "needed_replicas": [0]}
-    memory = ControllerMemory(services=LEARNED)
+    memory = ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
     return decide(serving(seen, forecast({"chat": (1.0, 1.5, 2.0)}, 600.0), **columns), EAGER, memory)
 
 
@@ -180,7 +183,9 @@ BOTH_IN_USE = [holds("a", 1, [0], mig_profile=0), holds("b", 1, [7], mig_profile
 def _idle_node(*, offered: bool) -> Step:
     """A node that nothing has needed for two hours; or one that was offered back, and is used now."""
     mix = ExpectedMix("m", 7200.0, (), (3600.0,), (0.9,), np.empty((0, 1)), np.empty((0, 1, 1)))
-    memory = ControllerMemory(idle_nodes_s={"node-0": 0.0}, offered_s={"node-0": 3600.0} if offered else {})
+    memory = ControllerMemory(
+        nodes=NodesMemory(idle_nodes_s={"node-0": 0.0}, offered_s={"node-0": 3600.0} if offered else {})
+    )
     seen = world("1x8", [holds("h", 8)] if offered else [], 7200.0)
     policy = with_policy(EAGER, capacity={"pools": {"pool": 1}, "spare_nodes": 0})
     return decide(replace(seen, forecasts=Forecasts(mix=mix)), policy, memory)
@@ -188,7 +193,7 @@ def _idle_node(*, offered: bool) -> Step:
 
 def _repaired() -> Step:
     """A node that the autopilot cordoned is sound again."""
-    memory = ControllerMemory(cordons={"node-0": CordonRecord(0.0, seen=True)})
+    memory = ControllerMemory(recovery=RecoveryMemory(cordons={"node-0": CordonRecord(0.0, seen=True)}))
     return decide(world("1x8", [], 600.0, nodes={"cordoned": [True]}), EAGER, memory)
 
 

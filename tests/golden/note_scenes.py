@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.model.memory import ControllerMemory, Step, StormRecord
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.halt import HaltMemory
+from autopilot.core.model.memory.replicas import ReplicasMemory
+from autopilot.core.model.memory.trust import StormRecord, TrustMemory
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.promises import PromiseRecord
@@ -65,12 +68,14 @@ def _protection_kept() -> Step:
 
 
 def _storm(record: StormRecord) -> Step:
-    return decide(world("1x8", GANG, 660.0), EAGER, ControllerMemory(storms={"defragment": record}))
+    return decide(world("1x8", GANG, 660.0), EAGER, ControllerMemory(trust=TrustMemory(storms={"defragment": record})))
 
 
 def _capped(record: PromiseRecord, *commands: Command) -> Step:
     return decide(
-        world("1x8", GANG, 660.0, commands=commands), EAGER, ControllerMemory(kept_promises={"defragment": record})
+        world("1x8", GANG, 660.0, commands=commands),
+        EAGER,
+        ControllerMemory(trust=TrustMemory(kept_promises={"defragment": record})),
     )
 
 
@@ -83,8 +88,8 @@ def _retried(now_s: float, gpus: int) -> Step:
     play = Ticking("1x8", [waits("a", 8)], AUTO)
     play.tick(0.0)
     held = with_policy(AUTO, modes={"admit_gang": Mode.OFF})
-    entries = {key: replace(entry, state="held") for key, entry in play.memory.in_flight.items()}
-    memory = replace(play.memory, in_flight=entries)
+    entries = {key: replace(entry, state="held") for key, entry in play.memory.effects.in_flight.items()}
+    memory = replace(play.memory, effects=replace(play.memory.effects, in_flight=entries))
     return decide(world("1x8", [waits("a", gpus)], now_s, tick=1), held, memory)
 
 
@@ -108,7 +113,7 @@ def _hang(see: Callable[[float], Observation]) -> Step:
     """Everything works at 8,000 s; from 10,000 s on it is as `see` has it, for long enough to be judged."""
     step = decide(replace(measured(see(8000.0), {}), now_s=8000.0), EAGER)
     for now_s in (10_000.0, 12_000.0):
-        step = decide(see(now_s), EAGER, replace(step.memory, in_flight={}))
+        step = decide(see(now_s), EAGER, replace(step.memory, effects=replace(step.memory.effects, in_flight={})))
     return step
 
 
@@ -122,8 +127,16 @@ def _never_worked() -> Step:
 
 def _hung_again() -> Step:
     memory = _hang(_idle).memory
-    first = decide(_idle(20_000.0, incarnation=1, start_s=13_000.0), EAGER, replace(memory, in_flight={}))
-    return decide(_idle(24_000.0, incarnation=1, start_s=13_000.0), EAGER, replace(first.memory, in_flight={}))
+    first = decide(
+        _idle(20_000.0, incarnation=1, start_s=13_000.0),
+        EAGER,
+        replace(memory, effects=replace(memory.effects, in_flight={})),
+    )
+    return decide(
+        _idle(24_000.0, incarnation=1, start_s=13_000.0),
+        EAGER,
+        replace(first.memory, effects=replace(first.memory.effects, in_flight={})),
+    )
 
 
 def _called_back(**columns: object) -> Step:
@@ -139,7 +152,7 @@ def _spending() -> Step:
 
 
 def _floor(peak_rps: Mapping[str, float], memory: ControllerMemory | None = None, **columns: object) -> Step:
-    known = memory or ControllerMemory(services=LEARNED)
+    known = memory or ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
     demand = forecast(peak_rps, reasons=("3 points of history",))
     return decide(serving(world("1x8", []), demand, **columns), EAGER, known)
 
@@ -151,7 +164,7 @@ def _replicas_held() -> Step:
     return decide(
         serving(at_work, forecast({"chat": 5.5}), needed_replicas=[1], replicas=[1]),
         EAGER,
-        ControllerMemory(services=LEARNED),
+        ControllerMemory(replicas=ReplicasMemory(services=LEARNED)),
     )
 
 
@@ -160,7 +173,11 @@ def _instances_held() -> Step:
     cuts = {0: [("2g.20gb", start) for start in (0, 2, 4)]}
     at_work = world("1x8", [holds("chat/1", 1, [0], service=0, mig_profile=1)], cuts=cuts)
     columns = {"needed_replicas": [1], "replicas": [1]}
-    return decide(serving(at_work, forecast({"chat": 5.5}), **columns), EAGER, ControllerMemory(services=LEARNED))
+    return decide(
+        serving(at_work, forecast({"chat": 5.5}), **columns),
+        EAGER,
+        ControllerMemory(replicas=ReplicasMemory(services=LEARNED)),
+    )
 
 
 SMALL = tuple(("1g.10gb", start) for start in range(7))
@@ -215,7 +232,7 @@ def _left_out() -> Step:
 NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     NoteCode.CLOCK_MOVED: _clock,
     NoteCode.RESUME_REFUSED: lambda: _commanded(
-        CommandKind.RESUME, memory=ControllerMemory(killed=True, kill_sequence=2)
+        CommandKind.RESUME, memory=ControllerMemory(halt=HaltMemory(killed=True, kill_sequence=2))
     ),
     NoteCode.APPROVAL_REFUSED: lambda: _commanded(CommandKind.APPROVE, "admit-w-1"),
     NoteCode.REJECTION_REFUSED: lambda: _commanded(CommandKind.REJECT, "admit-w-1"),

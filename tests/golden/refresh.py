@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation, Plan, no_refusals
 from autopilot.core.verbs.admit import AdmitOperation
@@ -23,7 +24,7 @@ from tests.kits.core_world import decide
 from tests.kits.demand_world import LEARNED
 
 FOLDER = Path(__file__).parent
-MEMORY = ControllerMemory(services=LEARNED)
+MEMORY = ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
 
 
 def in_words(observation: Observation, step: Step) -> dict[str, Any]:

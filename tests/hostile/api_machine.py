@@ -190,7 +190,7 @@ class ApiHostile:
         """What is about to be sent, on which view, and by which right."""
         self.decision = decision
         for each in sent:
-            entry = memory.in_flight[each.id]
+            entry = memory.effects.in_flight[each.id]
             accepted = {made.id: made for made in decision.plan.proposals if made.accepted}
             mode = getattr(self.policy.modes, entry.action)
             new = each.proposal_id in accepted
@@ -445,6 +445,6 @@ class ApiHostile:
     def _unfinished(self) -> str:
         """What is under way, or could run and does not."""
         memory = self.process.controller.memory
-        if memory.in_flight or memory.pipelined_starts:
-            return f"under way: {sorted(memory.in_flight)}, {[each.proposal_id for each in memory.pipelined_starts]}"
+        if memory.effects.in_flight or memory.starts.pipelined_starts:
+            return f"under way: {sorted(memory.effects.in_flight)}, {memory.starts}"
         return left_waiting(self.server, NODES, GPUS)

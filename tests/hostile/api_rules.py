@@ -85,7 +85,7 @@ def lose_the_store(world: ApiHostile) -> None:
 
 def leaving(world: ApiHostile) -> set[str]:
     """Uids of the work that is to be stopped."""
-    effects = (entry.instruction for entry in world.process.controller.memory.in_flight.values())
+    effects = (entry.instruction for entry in world.process.controller.memory.effects.in_flight.values())
     return {each.subject.uid for each in effects if isinstance(each.operation, EvictOperation)}
 
 

@@ -60,7 +60,7 @@ class ApiWatch:
         packed = ((found or {}).get("binaryData") or {}).get("memory", "")
         if packed:
             text = zlib.decompress(base64.b64decode(packed)).decode()
-            self.remembered |= read_memory_text(text, INDEX).in_flight.keys()
+            self.remembered |= read_memory_text(text, INDEX).effects.in_flight.keys()
 
     def judge(self, write: Write) -> None:
         """One write of the controller that changed something."""

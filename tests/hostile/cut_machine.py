@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition
 
-from autopilot.core.model.memory import InFlight
+from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import Gate, State
 from autopilot.core.verbs.recut import RecutGpu

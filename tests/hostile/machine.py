@@ -79,7 +79,7 @@ class Hostile(RuleBasedStateMachine):
 
     def _start(self) -> Controller:
         ports = self.ports
-        ports.delivered = ports.saved.last_sequence if ports.saved is not None else -1
+        ports.delivered = ports.saved.people.last_sequence if ports.saved is not None else -1
         collectors = [
             Collect("nodes", ports.collect_nodes),
             Collect("jobs", ports.collect_work),
@@ -260,7 +260,9 @@ class Hostile(RuleBasedStateMachine):
         self._see_all()
         self.ports.fates = [fate] * 6
         self.tick_after(35.0)
-        under_way = sorted({entry.instruction.subject.name for entry in self.controller.memory.in_flight.values()})
+        under_way = sorted(
+            {entry.instruction.subject.name for entry in self.controller.memory.effects.in_flight.values()}
+        )
         chosen = [self.cluster.gangs[name] for name in under_way if name in self.cluster.gangs]
         if change == "mode":
             self.ports.policy = replace(self.ports.policy, modes=Modes(*[Mode.OFF] * len(ACTIONS)))
@@ -374,9 +376,9 @@ class Hostile(RuleBasedStateMachine):
     def _unfinished(self) -> str:
         """What is still under way, or could run and does not; "" when nothing is."""
         memory = self.controller.memory
-        if memory.in_flight or memory.pipelined_starts:
-            proposals = (each.proposal_id for each in memory.pipelined_starts)
-            return f"still under way: {[*sorted(memory.in_flight), *proposals]}"
+        if memory.effects.in_flight or memory.starts.pipelined_starts:
+            proposals = (each.proposal_id for each in memory.starts.pipelined_starts)
+            return f"still under way: {[*sorted(memory.effects.in_flight), *proposals]}"
         free = self.cluster.free()
         waiting = [
             gang

@@ -27,6 +27,6 @@ def test_a_pause_outlives_the_process_that_took_it() -> None:
     world.ports.crash = "save"
     world._command(CommandKind.PAUSE)
     world._tick()
-    assert not world.controller.memory.paused_reason
+    assert not world.controller.memory.halt.paused_reason
     world._tick()
-    assert "anna" in world.controller.memory.paused_reason
+    assert "anna" in world.controller.memory.halt.paused_reason

@@ -18,7 +18,7 @@ from autopilot.core.guards import mode
 from autopilot.core.guards import regeometry as regeometry_guard
 from autopilot.core.intake import sight
 from autopilot.core.model import approvals
-from autopilot.core.model.memory import PipelinedStart
+from autopilot.core.model.memory.starts import PipelinedStart
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.planning import build, cuttable, idle_work
 from autopilot.core.tracking import lifecycle
@@ -232,5 +232,5 @@ def test_a_planted_defect_shows_in_its_story(
             break
     assert any(words in each for each in found) == planted, found
     assert bool(found) == planted
-    actions = {sent.memory.in_flight[sent.instruction.id].action for sent in machine.ports.sent}
+    actions = {sent.memory.effects.in_flight[sent.instruction.id].action for sent in machine.ports.sent}
     assert planted or begin in (lists_a_third, requests_large_instances) or actions & {"regeometry", "suspend_idle"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autopilot.core.model.memory import InFlight
+from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.objects import Slot
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Instruction, Proposal
@@ -71,7 +71,7 @@ class Watch:
         found = list(self.ports.cluster.problems)
         for sent in self.ports.sent[self.judged :]:
             order = sent.instruction
-            entry = sent.memory.in_flight[order.id]
+            entry = sent.memory.effects.in_flight[order.id]
             wrong = [
                 *self._view(sent),
                 *self._fence(sent),
@@ -194,12 +194,14 @@ class Watch:
         view, mine = sent.observation.snapshot, {victim.workload for victim in made.victims}
         booked = {
             slot.gpu
-            for start in sent.memory.pipelined_starts
+            for start in sent.memory.starts.pipelined_starts
             if start.proposal_id != name
             for part in start.parts
             for slot in part.slots
         }
-        booked |= {slot.gpu for entry in sent.memory.in_flight.values() for slot in entry.instruction.operation.slots}
+        booked |= {
+            slot.gpu for entry in sent.memory.effects.in_flight.values() for slot in entry.instruction.operation.slots
+        }
         usable = view.nodes.ready[view.gpus.node] & ~np.isin(view.gpus.uuid, sorted(booked))
         held, names = view.placements, view.workloads.id[view.placements.workload]
         others = held.leaving | np.isin(names, sorted(mine - {sent.instruction.subject.name}))

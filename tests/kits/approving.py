@@ -44,7 +44,7 @@ class ApprovingRun(MortalRun):
         wiring = super()._wiring(site)
         memory = wiring.memory.load()
         inbox = ClusterInbox(api, NAME.namespace, lambda: "", lambda: "")
-        problem = inbox.claim(self.fence, memory.last_sequence if memory is not None else -1)
+        problem = inbox.claim(self.fence, memory.people.last_sequence if memory is not None else -1)
         assert not problem, problem
         record = Record(self._folder / f"audit{self.fence}", self.stage.clock.now_s)
         self._process.callback(record.close)

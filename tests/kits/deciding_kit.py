@@ -109,12 +109,12 @@ class Deciding(Acting):
     @property
     def failures(self) -> int:
         """Effects that count as failed; enough of them pause the controller."""
-        return len(self.controller.memory.failed)
+        return len(self.controller.memory.effects.failed)
 
     @property
     def attempts(self) -> int:
         """The most attempts that an effect under way has had."""
-        return max((each.attempts for each in self.controller.memory.in_flight.values()), default=0)
+        return max((each.attempts for each in self.controller.memory.effects.in_flight.values()), default=0)
 
     def wait(self, seconds: float) -> None:
         """Time passes, and the controller looks every two seconds."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, MixKind
-from autopilot.core.model.memory import ServiceRecord
+from autopilot.core.model.memory.replicas import ServiceRecord
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, make
 

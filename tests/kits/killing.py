@@ -157,7 +157,7 @@ class MortalMemory:
     def save(self, memory: ControllerMemory) -> None:
         """Keep it, then perhaps die."""
         self._inner.save(memory)
-        effects = (memory.in_flight, memory.pipelined_starts)
+        effects = (memory.effects.in_flight, memory.starts.pipelined_starts)
         before, self._effects = self._effects, effects
         if before != effects:
             self._boundaries.cross("after the record of memory")
@@ -368,5 +368,5 @@ class MortalDeciding(Deciding):
 
 def overdue(memory: ControllerMemory) -> list[str]:
     """Effects that are under way for longer than any effect of a story takes."""
-    entries = memory.in_flight.values()
+    entries = memory.effects.in_flight.values()
     return [f"{each.instruction.id} is {each.state}" for each in entries if memory.now_s - each.since_s > LONGEST_S]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Outcome, OutcomeKind
 from autopilot.core.model.snapshot import ClusterSnapshot, SloClass
@@ -50,14 +51,16 @@ def look(
     foreseen to need it; before the first grace nothing of that is known.
     """
     known = now_s > NOW_S + HOUR_S
-    memory = ControllerMemory(services=LEARNED) if before is None else before.memory
+    memory = ControllerMemory(replicas=ReplicasMemory(services=LEARNED)) if before is None else before.memory
     sent = () if before is None else before.instructions
     columns: dict[str, Any] = {"queue": [1], "replicas": [3], "needed_replicas": [3 if breach else 2]}
     columns |= {"floor": [3], "floor_until_s": [now_s + 1700.0], "p99_s": [99.0 if breach and known else 1.0]}
     told = (forecast({"chat": peak_rps}, now_s),) if known and not breach else ()
     seen = serving(observe(snap, now_s), *told, **columns)
     outcomes = tuple(Outcome(each.id, OutcomeKind.DONE, now_s - 1.0) for each in sent)
-    return decide(replace(seen, outcomes=outcomes), policy, replace(memory, services=LEARNED))
+    return decide(
+        replace(seen, outcomes=outcomes), policy, replace(memory, replicas=replace(memory.replicas, services=LEARNED))
+    )
 
 
 def noticed(snap: ClusterSnapshot, policy: Policy = POLICY) -> Step:

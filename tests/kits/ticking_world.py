@@ -271,13 +271,13 @@ class Ticking:
         for gang in final.values():
             if gang.state == State.CHECKPOINTING:
                 gang.state, gang.on = State.PENDING, ()
-        for entry in self.memory.in_flight.values():
+        for entry in self.memory.effects.in_flight.values():
             order, found = entry.instruction, final.get(entry.instruction.subject.name)
             doomed = any(gpu // self.per_node in self.down for gpu in rows_of(order.operation.slots))
             if found is not None and found.incarnation == order.subject.revision and not doomed:
                 found.on = rows_of(order.operation.slots)
                 found.state = State.RUNNING if order.operation.slots else State.PENDING
-        for pipelined in self.memory.pipelined_starts:
+        for pipelined in self.memory.starts.pipelined_starts:
             for part in pipelined.parts:
                 if part.workload in final:
                     final[part.workload].on, final[part.workload].state = rows_of(part.slots), State.RUNNING

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from autopilot.core.model.memory import InFlight
+from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.records import Instruction, Outcome
 from autopilot.crds.planning import There, plan
 from autopilot.metrics.exposition import Exposition
@@ -31,7 +31,9 @@ def told(folder: Path, instruction: Instruction, outcome: Outcome) -> Told:
     """What is shown after the tick that observes this outcome of an instruction sent the tick before."""
     entry = InFlight(instruction, "issued", 0.0, "preempt", "t0", 0.0, contract=False)
     first = published(world("1x8", [], 1000.0), AUTO)
-    before = replace(first, memory=replace(first.memory, in_flight={instruction.id: entry}))
+    before = replace(
+        first, memory=replace(first.memory, effects=replace(first.memory.effects, in_flight={instruction.id: entry}))
+    )
     after = published(world("1x8", [], 1030.0, outcomes=(outcome,)), AUTO)
     desk = desk_over(folder, before, after)
     row = client(desk, Role.VIEWER).get("/api/v1/state").json()["failed_effects"][0]

@@ -11,6 +11,7 @@ import pytest
 
 from apiserver.http.serve import Running
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.losses import LossesMemory
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.units import format_clock, format_gpu_s
 from autopilot.crds.documents import stamp
@@ -37,7 +38,7 @@ def desk(kubectl: Kubectl, running: Running, kubeconfig: Path, tmp_path: Path) -
     for name in sorted(files()):
         kubectl.done("apply", "-f", str(FOLDER / name))
     kubectl.done("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-    memory = replace(ControllerMemory(), fence=7, tenant_saves={"t0": (20.0, 15.0)})  # most of its work saves
+    memory = ControllerMemory(fence=7, losses=LossesMemory(tenant_saves={"t0": (20.0, 15.0)}))  # most of its work saves
     found = Desk(running, kubeconfig, tmp_path, policy=POLICY, memory=memory)
     yield found
     found.close()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import NoteCode
 from tests.kits.core_world import AUTO, decide, holds, observe, snapshot, started, waits, with_policy
@@ -47,7 +48,7 @@ def test_what_is_owed_waits_for_no_hold_above_a_guarantee(
     )
     seen = observe(snapshot("2x8", work, queues=tree), NOW_S)
     made = forecast({"chat": 2.0 * replicas}, NOW_S)  # two requests/s a replica
-    step = decide(serving(seen, made, queue=[1]), POLICY, ControllerMemory(services=LEARNED))
+    step = decide(serving(seen, made, queue=[1]), POLICY, ControllerMemory(replicas=ReplicasMemory(services=LEARNED)))
     starts = started(step)
     used = Counter({1: SERVING})
     for at, (queue, _, _) in enumerate(waiting):

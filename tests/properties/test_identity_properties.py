@@ -75,11 +75,11 @@ def identities(step: Step) -> dict[str, Any]:
     return {
         "proposals": sorted((each.id, each.state_digest) for each in step.decision.plan.proposals),
         "instructions": sorted((each.id, each.proposal_id) for each in step.instructions),
-        "open": dict(memory.open_proposals),
-        "dwell": sorted(memory.proposed_since_s),
-        "shapes": sorted((each.instruction.id, each.shape, each.digest) for each in memory.in_flight.values()),
-        "parts": sorted((part.uid, part.shape) for each in memory.pipelined_starts for part in each.parts),
-        "held": sorted((each.uid, each.nodes) for each in memory.reservations),
+        "open": dict(memory.people.open_proposals),
+        "dwell": sorted(memory.plan.proposed_since_s),
+        "shapes": sorted((each.instruction.id, each.shape, each.digest) for each in memory.effects.in_flight.values()),
+        "parts": sorted((part.uid, part.shape) for each in memory.starts.pipelined_starts for part in each.parts),
+        "held": sorted((each.uid, each.nodes) for each in memory.plan.reservations),
     }
 
 

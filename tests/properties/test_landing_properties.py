@@ -254,6 +254,6 @@ def test_everything_under_way_comes_to_an_end_and_then_nothing_moves(story: Stor
         now_s += 900.0
         play.tick(now_s)
     assert play.told[settled:] == []
-    assert play.memory.pipelined_starts == ()
-    assert play.memory.in_flight == {}
+    assert play.memory.starts.pipelined_starts == ()
+    assert play.memory.effects.in_flight == {}
     assert play.leaving() == []

@@ -10,22 +10,16 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.model.memory import (
-    Approval,
-    ClockDoubt,
-    ControllerMemory,
-    Disruption,
-    Failure,
-    InFlight,
-    OpenProposal,
-    Part,
-    PipelinedStart,
-    RecutRecord,
-    Rejection,
-    StormRecord,
-    Touched,
-    ViewRecord,
-)
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import BudgetMemory, Disruption
+from autopilot.core.model.memory.effects import EffectsMemory, Failure, InFlight
+from autopilot.core.model.memory.geometry import GeometryMemory, RecutRecord
+from autopilot.core.model.memory.halt import HaltMemory
+from autopilot.core.model.memory.intake import ClockDoubt, IntakeMemory, ViewRecord
+from autopilot.core.model.memory.people import Approval, OpenProposal, PeopleMemory, Rejection
+from autopilot.core.model.memory.plan import PlanMemory
+from autopilot.core.model.memory.starts import Part, PipelinedStart, StartsMemory
+from autopilot.core.model.memory.trust import StormRecord, Touched, TrustMemory
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord
 from autopilot.core.model.records import (
@@ -49,6 +43,7 @@ from autopilot.core.verbs.scale import Scale
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.replay.unequal import first_unequal
+from autopilot.variants import FLAT_SCHEMA
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
 texts = st.text(max_size=8)
@@ -171,48 +166,73 @@ memories = st.builds(
     tick=st.integers(-1, 1 << 40),
     now_s=numbers,
     fence=st.integers(0, 1 << 40),
-    in_flight=st.dictionaries(texts, in_flight, max_size=3),
-    reservations=st.lists(
-        st.builds(
-            Reservation,
-            texts,
-            st.integers(0, 9),
-            st.integers(0, 99),
-            numbers,
-            numbers,
-            numbers,
-            names,
-            uid=texts,
-        ),
-        max_size=3,
-    ).map(tuple),
-    cooled_until_s=st.dictionaries(texts, numbers, max_size=3),
-    proposed_since_s=st.dictionaries(texts, numbers, max_size=3),
-    disrupted=st.lists(
-        st.builds(Disruption, numbers, texts, texts, names, st.booleans(), texts, texts), max_size=3
-    ).map(tuple),
-    pipelined_starts=st.lists(pipelined_starts, max_size=2).map(tuple),
-    views=st.dictionaries(texts, view_records, max_size=3),
-    recuts=st.dictionaries(texts, recuts, max_size=2),
-    storms=st.dictionaries(texts, st.builds(StormRecord, bins, bins, numbers, numbers, st.integers(0, 99)), max_size=2),
-    promises=st.lists(promises, max_size=2).map(tuple),
-    kept_promises=st.dictionaries(texts, st.builds(PromiseRecord, pairs, numbers), max_size=2),
-    touched=st.lists(st.builds(Touched, texts, texts, numbers), max_size=2).map(tuple),
-    open_proposals=st.dictionaries(texts, st.builds(OpenProposal, proposed, numbers, numbers), max_size=3),
-    approvals=st.dictionaries(
-        texts, st.builds(Approval, seen, st.booleans(), numbers, texts, names, numbers, numbers), max_size=3
-    ),
-    rejections=st.dictionaries(
-        texts, st.builds(Rejection, st.sampled_from(RejectionScope), texts, texts, texts, numbers, texts), max_size=3
-    ),
-    last_sequence=st.integers(-1, 1 << 40),
-    last_kill=st.none() | st.builds(Command, st.just(CommandKind.KILL), texts, numbers),
-    clock_doubt=st.none() | st.builds(ClockDoubt, numbers, numbers, st.integers(0, 9)),
-    failed=st.lists(st.builds(Failure, numbers, texts, texts), max_size=3).map(tuple),
-    killed=st.booleans(),
-    paused_reason=texts,
-    paused_since_s=numbers,
     wake_at_s=numbers,
+    effects=st.builds(
+        EffectsMemory,
+        in_flight=st.dictionaries(texts, in_flight, max_size=3),
+        failed=st.lists(st.builds(Failure, numbers, texts, texts), max_size=3).map(tuple),
+    ),
+    plan=st.builds(
+        PlanMemory,
+        reservations=st.lists(
+            st.builds(
+                Reservation,
+                texts,
+                st.integers(0, 9),
+                st.integers(0, 99),
+                numbers,
+                numbers,
+                numbers,
+                names,
+                uid=texts,
+            ),
+            max_size=3,
+        ).map(tuple),
+        proposed_since_s=st.dictionaries(texts, numbers, max_size=3),
+    ),
+    budget=st.builds(
+        BudgetMemory,
+        cooled_until_s=st.dictionaries(texts, numbers, max_size=3),
+        disrupted=st.lists(
+            st.builds(Disruption, numbers, texts, texts, names, st.booleans(), texts, texts), max_size=3
+        ).map(tuple),
+    ),
+    starts=st.builds(StartsMemory, pipelined_starts=st.lists(pipelined_starts, max_size=2).map(tuple)),
+    intake=st.builds(
+        IntakeMemory,
+        views=st.dictionaries(texts, view_records, max_size=3),
+        clock_doubt=st.none() | st.builds(ClockDoubt, numbers, numbers, st.integers(0, 9)),
+    ),
+    geometry=st.builds(GeometryMemory, recuts=st.dictionaries(texts, recuts, max_size=2)),
+    trust=st.builds(
+        TrustMemory,
+        storms=st.dictionaries(
+            texts, st.builds(StormRecord, bins, bins, numbers, numbers, st.integers(0, 99)), max_size=2
+        ),
+        promises=st.lists(promises, max_size=2).map(tuple),
+        kept_promises=st.dictionaries(texts, st.builds(PromiseRecord, pairs, numbers), max_size=2),
+        touched=st.lists(st.builds(Touched, texts, texts, numbers), max_size=2).map(tuple),
+    ),
+    people=st.builds(
+        PeopleMemory,
+        open_proposals=st.dictionaries(texts, st.builds(OpenProposal, proposed, numbers, numbers), max_size=3),
+        approvals=st.dictionaries(
+            texts, st.builds(Approval, seen, st.booleans(), numbers, texts, names, numbers, numbers), max_size=3
+        ),
+        rejections=st.dictionaries(
+            texts,
+            st.builds(Rejection, st.sampled_from(RejectionScope), texts, texts, texts, numbers, texts),
+            max_size=3,
+        ),
+        last_sequence=st.integers(-1, 1 << 40),
+    ),
+    halt=st.builds(
+        HaltMemory,
+        last_kill=st.none() | st.builds(Command, st.just(CommandKind.KILL), texts, numbers),
+        killed=st.booleans(),
+        paused_reason=texts,
+        paused_since_s=numbers,
+    ),
 )
 
 
@@ -233,7 +253,12 @@ def test_memory_survives_a_restart(memory: ControllerMemory) -> None:
 @given(memories)
 def test_a_recorded_memory_is_the_same_but_for_the_fence(memory: ControllerMemory) -> None:
     """A memory in the journal comes back exactly; equal memories have equal bytes, however they grew."""
-    read = read_memory(memory_bytes(memory))
-    assert first_unequal(replace(memory, fence=0), read, "memory") is None
-    turned = replace(memory, cooled_until_s=dict(reversed(list(memory.cooled_until_s.items()))), fence=3)
+    for schema in (memory.schema, FLAT_SCHEMA):
+        read = read_memory(memory_bytes(replace(memory, schema=schema)))
+        assert first_unequal(replace(memory, schema=schema, fence=0), read, "memory") is None
+    turned = replace(
+        memory,
+        budget=replace(memory.budget, cooled_until_s=dict(reversed(list(memory.budget.cooled_until_s.items())))),
+        fence=3,
+    )
     assert zlib.crc32(memory_bytes(turned)) == zlib.crc32(memory_bytes(memory))

@@ -87,6 +87,6 @@ def _check_records(folder: Path, run: Path, facts: dict[str, list[Any]], given: 
     assert ended <= shown_ended(run), "the end of work was never shown to a controller"
     assert set(facts["done"]) <= sent, "an effect without a record"
     assert set(obeyed) == set(range(given))
-    assert memory.last_sequence == given - 1
+    assert memory.people.last_sequence == given - 1
     fences = [int(line) for line in (folder / "fences").read_text("utf-8").split()]
     assert fences == sorted(set(fences)), "a fencing token was used twice"

@@ -78,8 +78,8 @@ def conserved(ran: Ran) -> None:
 
 def nothing_moves_any_more(ran: Ran) -> None:
     """After the last work the controller wants nothing, however long it is asked."""
-    assert not ran.controller.memory.in_flight
-    assert not ran.controller.memory.reservations
+    assert not ran.controller.memory.effects.in_flight
+    assert not ran.controller.memory.plan.reservations
     for later_s in STILL_S:
         step = ran.controller.tick(ran.simulated.run.end_s + later_s)
         assert step is not None

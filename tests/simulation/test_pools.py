@@ -78,7 +78,7 @@ def verdict_on(observation: Observation, service: str) -> Code:
 
 def test_what_a_replica_bears_is_learned_from_the_times_of_its_tokens(ran: Ran) -> None:
     """`scale_ahead` knows the load at which they are in time: no service here promises a latency."""
-    policy, known = shipped_policy("autopilot"), ran.controller.memory.services
+    policy, known = shipped_policy("autopilot"), ran.controller.memory.replicas.services
     assert all(np.isnan(ran.tape.moments[-1].observation.snapshot.services.objective_s))
     bears = [capacity_rps(known[f"service-{row}"], policy.scale_ahead.violation_ratio) for row in range(3)]
     assert all(each > 0 for each in bears)

@@ -99,7 +99,7 @@ def test_a_node_whose_change_fails_is_left_alone_until_its_repair(begin: Callabl
     assert [each.reason for each in story.run.bad] == [
         "the MIG manager reports that it failed; its node is asked to return to all-1g.10gb"
     ]
-    assert {each.state for each in story.run.controller.memory.recuts.values()} == {"quarantined"}
+    assert {each.state for each in story.run.controller.memory.geometry.recuts.values()} == {"quarantined"}
     before = story.actions["regeometry"]
     story.wait(300.0)
     assert story.actions["regeometry"] == before

@@ -56,7 +56,7 @@ def test_a_job_that_a_policy_refuses_pauses_nothing_else(cluster: Deciding) -> N
     (event,) = cluster.events("held")
     assert event[0] == "AdmitFailed"
     assert "the team decides that" in event[1]
-    assert (cluster.failures, cluster.controller.memory.paused_reason) == (0, "")
+    assert (cluster.failures, cluster.controller.memory.halt.paused_reason) == (0, "")
     cluster.plain_job("other", 8, 1, labels={MANAGE: "true"}, suspend=True)
     cluster.wait(30.0)
     assert len(cluster.hosts("other")) == 1
@@ -73,5 +73,5 @@ def test_a_mig_configuration_that_the_file_lacks_pauses_nothing_else(tmp_path: P
     cluster.wait(900.0)
     assert {reason for reason, _ in cluster.events("m1")} == {"RecutFailed"}
     assert len(cluster.events("m1")) <= 2, "one for each GPU of the node"
-    assert (cluster.failures, cluster.controller.memory.paused_reason) == (0, "")
+    assert (cluster.failures, cluster.controller.memory.halt.paused_reason) == (0, "")
     cluster.close()

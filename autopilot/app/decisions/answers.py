@@ -20,7 +20,8 @@ from autopilot.core.fragmentation.measure import fragmentation_of
 from autopilot.core.intake.commands import is_open, open_after
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.errors import InputError, nearest
-from autopilot.core.model.memory import ControllerMemory, OpenProposal
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.people import OpenProposal
 from autopilot.core.model.records import Loss, Proposal
 from autopilot.core.model.units import EPOCH_FROM_S, format_clock, format_duration
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
@@ -187,7 +188,7 @@ def _opened(reader: JournalReader, number: int) -> Mapping[str, OpenProposal]:
     opened: Mapping[str, OpenProposal] = {}
     for tick in reader.up_to(number):
         if tick.decided.memory is not None:
-            opened = tick.decided.memory.open_proposals
+            opened = tick.decided.memory.people.open_proposals
         if sees_the_cluster(tick.observation):
             opened = open_after(opened, tick.decided.decision.plan.proposals, tick.decided.now_s)
     return opened

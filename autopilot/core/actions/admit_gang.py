@@ -26,7 +26,7 @@ from autopilot.core.actions.recover import give_back, may_stop
 from autopilot.core.actions.recover import runs as recover_runs
 from autopilot.core.actions.resize import acts as resize_acts
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import BackfillKind
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, Gate, State

@@ -58,7 +58,7 @@ class _Want:
 def propose(ctx: Context, submit: Submit) -> None:
     """The fewest moves that pay, for one kind of gang."""
     mix = usable_mix(ctx)
-    under_way = any(each.action == NAME for each in ctx.memory.pipelined_starts)
+    under_way = any(each.action == NAME for each in ctx.memory.starts.pipelined_starts)
     if mix is None or under_way or ctx.waiting() or within_hours(_peak_hours(ctx), ctx.now_s):
         return
     rules, bound = ctx.policy.defragment_ahead, ctx.plan.steps + ctx.policy.limits.search_steps

@@ -221,7 +221,7 @@ def timers(ctx: Context) -> list[float]:
     """While a replica waits for room: when running work may be displaced for it."""
     if ctx.policy.modes.make_room == Mode.OFF or next(_wishes(ctx), None) is None:
         return []
-    again_s = [entry.at_s + ctx.policy.room.reversal_s for entry in ctx.memory.disrupted]
+    again_s = [entry.at_s + ctx.policy.room.reversal_s for entry in ctx.memory.budget.disrupted]
     return [*displacing_timers_s(ctx, on=True), *again_s]
 
 

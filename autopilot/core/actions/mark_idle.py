@@ -7,7 +7,7 @@ needs no mark.
 from __future__ import annotations
 
 from autopilot.core.actions.notify_idle import facts, worth_gpu_s
-from autopilot.core.model.idle_memory import IdleStep
+from autopilot.core.model.memory.idle import IdleStep
 from autopilot.core.model.records import Evidence
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context

@@ -14,7 +14,7 @@ from autopilot.core.idle.evidence import HOUR_S, STEPS, next_look_s, owner_of
 from autopilot.core.idle.ladder import Rung, ladder_timers_s
 from autopilot.core.idle.services import kept_replicas, out_of_reach
 from autopilot.core.idle.sizing import right_size
-from autopilot.core.model.idle_memory import IdleStep
+from autopilot.core.model.memory.idle import IdleStep
 from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.model.work import holding_mask, named
 from autopilot.core.planning.action import Action

@@ -37,20 +37,20 @@ MOST_LOOKED_AT = 200
 def propose(ctx: Context, submit: Submit) -> None:
     """One proposal for each node whose offer begins or ends."""
     memory, nodes = ctx.memory, ctx.observation.snapshot.nodes
-    if not ctx.policy.capacity.pools and not memory.offered_s:
+    if not ctx.policy.capacity.pools and not memory.nodes.offered_s:
         return
     unneeded = _unneeded(ctx)
     ctx.plan.not_needed(str(name) for name in nodes.id[unneeded])
     busy = being_offered(memory)
     for row in np.flatnonzero(~unneeded).tolist():
         name = str(nodes.id[row])
-        if name in memory.offered_s and name not in busy:
+        if name in memory.nodes.offered_s and name not in busy:
             submit(_draft(ctx, row, WITHDRAW, on=False))
     for row in np.flatnonzero(unneeded).tolist():
         name = str(nodes.id[row])
-        since_s = memory.idle_nodes_s.get(name, ctx.now_s)
+        since_s = memory.nodes.idle_nodes_s.get(name, ctx.now_s)
         due = ctx.now_s >= since_s + ctx.policy.capacity.unneeded_s
-        if due and name not in memory.offered_s and name not in busy:
+        if due and name not in memory.nodes.offered_s and name not in busy:
             idle = Evidence("idle", round(ctx.now_s - since_s, 3), "s")
             submit(_draft(ctx, row, OFFER, idle, on=True))
 
@@ -81,7 +81,7 @@ def _unneeded(ctx: Context) -> Bools:
 def _since_s(ctx: Context, row: int) -> tuple[bool, float, int]:
     """Order in which nodes stay: those that are offered go first, then those that were needed longest ago."""
     name = str(ctx.observation.snapshot.nodes.id[row])
-    return name not in ctx.memory.offered_s, ctx.memory.idle_nodes_s.get(name, ctx.now_s), -row
+    return name not in ctx.memory.nodes.offered_s, ctx.memory.nodes.idle_nodes_s.get(name, ctx.now_s), -row
 
 
 def _expected_nodes(ctx: Context, mix: ExpectedMix, gpus: int) -> int:
@@ -107,7 +107,11 @@ def _draft(ctx: Context, row: int, case: Case, *why: Evidence, on: bool) -> Verb
 def timers(ctx: Context) -> list[float]:
     """When a node has been unneeded for long enough."""
     memory = ctx.memory
-    since_s = [memory.idle_nodes_s.get(name, ctx.now_s) for name in ctx.plan.unneeded if name not in memory.offered_s]
+    since_s = [
+        memory.nodes.idle_nodes_s.get(name, ctx.now_s)
+        for name in ctx.plan.unneeded
+        if name not in memory.nodes.offered_s
+    ]
     return [at_s + ctx.policy.capacity.unneeded_s for at_s in since_s]
 
 

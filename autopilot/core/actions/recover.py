@@ -28,7 +28,7 @@ from autopilot.core.checkpoints.spot_notice import AtRisk, plan_saves
 from autopilot.core.checkpoints.writers import writers_s
 from autopilot.core.hardware.xid_facts import CONDEMNED, Remedy, error_of, gpu_remedies
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Evidence, Note
 from autopilot.core.model.snapshot import Bools, Gate, State
@@ -232,7 +232,8 @@ def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
     write_s = dict(zip(work.id.tolist(), work.checkpoint_write_s.tolist(), strict=True)) if at_risk else {}
     busy_s = []
     if at_risk and ctx.policy.preemption.checkpoint_writers:
-        busy_s = writers_s(ctx.memory.in_flight.values(), write_s, ctx.observation.snapshot, ctx.now_s, ctx.policy)
+        under_way = ctx.memory.effects.in_flight.values()
+        busy_s = writers_s(under_way, write_s, ctx.observation.snapshot, ctx.now_s, ctx.policy)
     plan = plan_saves(at_risk, busy_s)
     for each in plan.lost:
         kind = TOO_SLOW_TO_SAVE if each.write_s > 0 else MAKES_NO_CHECKPOINT

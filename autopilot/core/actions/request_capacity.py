@@ -68,7 +68,9 @@ def propose(ctx: Context, submit: Submit) -> None:
             continue
         missing = shape.members + (shape.tail > 0) - _take_free(ctx, shape, free)
         uid, waited_s = str(work.uid[row]), ctx.now_s - float(work.submit_s[row])
-        asks = work.service[row] < 0 and not work.excluded[row] and uid not in {*ctx.memory.requested_s, *under_way}
+        asks = (
+            work.service[row] < 0 and not work.excluded[row] and uid not in {*ctx.memory.nodes.requested_s, *under_way}
+        )
         if not asks or waited_s < rules.after_s or _starts_soon(ctx, row):
             continue
         for place, growth in enumerate(growths):
@@ -84,7 +86,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 def _elsewhere(ctx: Context) -> None:
     """Name gangs that another cluster may start, the longest waiting first. Nothing is done about them."""
     after_s, work = ctx.policy.capacity.elsewhere_s, ctx.observation.snapshot.workloads
-    asked = {*open_requests(ctx.memory), *ctx.memory.requested_s} if after_s else set()
+    asked = {*open_requests(ctx.memory), *ctx.memory.nodes.requested_s} if after_s else set()
     rows = [int(ctx.pending[at]) for at in ctx.waiting(NO_ROOM)] if after_s else []
     due = [row for row in rows if work.service[row] < 0 and ctx.now_s - work.submit_s[row] >= after_s]
     for row in sorted(due, key=lambda row: (float(work.submit_s[row]), row))[:MOST_NOTES]:
@@ -178,7 +180,7 @@ def timers(ctx: Context) -> list[float]:
     submit_s = work.submit_s[work.state == State.PENDING]
     times_s: list[float] = (submit_s + rules.elsewhere_s).tolist() if rules.elsewhere_s else []
     times_s += (submit_s + rules.after_s).tolist() if rules.pools else []
-    return times_s + [since_s + rules.retry_s for since_s in ctx.memory.requested_s.values()]
+    return times_s + [since_s + rules.retry_s for since_s in ctx.memory.nodes.requested_s.values()]
 
 
 ACTION = Action(NAME, "ask for nodes for gangs that do not fit", propose, (ASK,), (ELSEWHERE,), timers=timers)

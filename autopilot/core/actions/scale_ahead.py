@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.hardware.mig_profiles import compute_share, find_gpu_model
-from autopilot.core.model.memory import ServiceRecord
+from autopilot.core.model.memory.replicas import ServiceRecord
 from autopilot.core.model.records import About, Evidence, Note
 from autopilot.core.model.work import gpu_part, holding_mask
 from autopilot.core.planning.action import Action
@@ -52,7 +52,7 @@ class _Lack:
 
 def propose(ctx: Context, submit: Submit) -> None:
     """One proposal for each service whose floor should change or be renewed; a note where the forecast is unknown."""
-    effects = (entry.instruction for entry in ctx.memory.in_flight.values())
+    effects = (entry.instruction for entry in ctx.memory.effects.in_flight.values())
     under_way = {effect.subject.uid for effect in effects if effect.operation.sets_floor}
     services = ctx.observation.snapshot.services
     asked = ctx.foreseen
@@ -114,7 +114,7 @@ def _lapsed(ctx: Context, row: int) -> VerbDraft:
 def _propose(ctx: Context, ahead: Ahead, lack: _Lack, submit: Submit) -> bool:
     """Raise, renew, lower or release the floor of one service; False if there is nothing to do."""
     services, row = ctx.observation.snapshot.services, ahead.row
-    record = ctx.memory.services.get(str(services.uid[row]), ServiceRecord())
+    record = ctx.memory.replicas.services.get(str(services.uid[row]), ServiceRecord())
     rules = ctx.policy.scale_ahead
     desired, stands = desired_replicas(record, ahead, ctx.now_s, rules.dwell_s), int(services.floor[row])
     if 0 <= desired < stands and ctx.now_s < room_until_s(record, ctx.policy.room):

@@ -15,7 +15,7 @@ import numpy as np
 from autopilot.core.actions.notify_idle import worth_gpu_s
 from autopilot.core.idle.ladder import Rung
 from autopilot.core.idle.services import kept_replicas, out_of_reach, shrunk_rows, unused, why_back
-from autopilot.core.model.idle_memory import ShrunkService
+from autopilot.core.model.memory.idle import ShrunkService
 from autopilot.core.model.policy import Effect
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.work import holding_mask
@@ -76,7 +76,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 def _under_way(ctx: Context) -> set[str]:
     """Services whose ceiling is being changed, by uid."""
-    effects = (entry.instruction for entry in ctx.memory.in_flight.values())
+    effects = (entry.instruction for entry in ctx.memory.effects.in_flight.values())
     return {effect.subject.uid for effect in effects if effect.operation.bounds}
 
 

@@ -44,10 +44,13 @@ def earlier_stops(work: WorkloadTable, known: Mapping[str, int], rules: Protecti
 
 def without_gone(memory: ControllerMemory, work: WorkloadTable) -> ControllerMemory:
     """Memory without the counts of work that is gone."""
-    known = memory.weighed_stops
+    known = memory.losses.weighed_stops
     if not known:
         return memory
     there = frozenset(work.uid[named(work.uid, known)].tolist())
     if len(there) == len(known):
         return memory
-    return replace(memory, weighed_stops={uid: count for uid, count in known.items() if uid in there})
+    return replace(
+        memory,
+        losses=replace(memory.losses, weighed_stops={uid: count for uid, count in known.items() if uid in there}),
+    )

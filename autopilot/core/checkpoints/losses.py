@@ -16,7 +16,8 @@ import numpy as np
 
 from autopilot.core.checkpoints.earlier_stops import without_gone
 from autopilot.core.checkpoints.writers import writers_s
-from autopilot.core.model.memory import ControllerMemory, Stop
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.losses import Stop
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Cause, Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
@@ -75,12 +76,12 @@ def saves_ratio(snapshot: ClusterSnapshot, memory: ControllerMemory, policy: Pol
     turn_s = 0.0
     if rules.checkpoint_writers:
         write_s = dict(zip(work.id.tolist(), work.checkpoint_write_s.tolist(), strict=True))
-        turn_s = writers_s(memory.in_flight.values(), write_s, snapshot, now_s, policy)[0]
+        turn_s = writers_s(memory.effects.in_flight.values(), write_s, snapshot, now_s, policy)[0]
     ratio = np.zeros(len(work.id))
     fits = work.checkpoint_on_request & (turn_s + work.checkpoint_write_s <= rules.grace_s)
     for row in np.flatnonzero(fits).tolist():
-        tenant = share(memory.tenant_saves.get(snapshot.names.tenants[int(work.tenant[row])]), rules.saves_prior)
-        ratio[row] = share(memory.workload_saves.get(str(work.id[row])), tenant)
+        tenant = share(memory.losses.tenant_saves.get(snapshot.names.tenants[int(work.tenant[row])]), rules.saves_prior)
+        ratio[row] = share(memory.losses.workload_saves.get(str(work.id[row])), tenant)
     return ratio
 
 
@@ -122,7 +123,7 @@ def remember_stops(
                     not victim.contract and _for_others(effect),
                 )
             )
-    return replace(memory, stops=(*memory.stops, *stops))
+    return replace(memory, losses=replace(memory.losses, stops=(*memory.losses.stops, *stops)))
 
 
 def _asked(effect: Instruction) -> bool:
@@ -144,7 +145,7 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
     not complete within STOP_KEPT_S, is forgotten. A declined stop counts as a request without a checkpoint; one that
     could not be requested makes the work count as not saving.
     """
-    if not memory.stops:
+    if not memory.losses.stops:
         return without_gone(memory, observation.snapshot.workloads), ()
     work = observation.snapshot.workloads
     rows = {str(name): row for row, name in enumerate(work.id.tolist())}
@@ -153,8 +154,8 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
     losses: list[Loss] = []
     asked: list[tuple[Stop, bool]] = []
     unasked: list[str] = []
-    counts = dict(memory.weighed_stops)
-    for stop in memory.stops:
+    counts = dict(memory.losses.weighed_stops)
+    for stop in memory.losses.stops:
         outcome, row = outcomes.get(stop.instruction_id), rows.get(stop.workload)
         if outcome is not None and outcome.cause == Cause.UNASKED:
             unasked.append(stop.workload)
@@ -173,7 +174,9 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
                 asked.append((stop, lost_gpu_s <= SAVED_S * max(stop.gpus, 1.0)))
         elif observation.now_s < stop.at_s + STOP_KEPT_S and not _failed(outcome):
             still.append(stop)
-    memory = without_gone(replace(memory, stops=tuple(still), weighed_stops=counts), work)
+    memory = without_gone(
+        replace(memory, losses=replace(memory.losses, stops=tuple(still), weighed_stops=counts)), work
+    )
     return _learn(_not_saving(memory, unasked), asked, rows), tuple(losses)
 
 
@@ -184,7 +187,13 @@ def _not_saving(memory: ControllerMemory, unasked: Sequence[str]) -> ControllerM
     """
     if not unasked:
         return memory
-    return replace(memory, workload_saves={**memory.workload_saves, **dict.fromkeys(unasked, (float(REQUESTS), 0.0))})
+    return replace(
+        memory,
+        losses=replace(
+            memory.losses,
+            workload_saves={**memory.losses.workload_saves, **dict.fromkeys(unasked, (float(REQUESTS), 0.0))},
+        ),
+    )
 
 
 def _over(stop: Stop, row: int, work: WorkloadTable) -> bool:
@@ -201,12 +210,12 @@ def _learn(memory: ControllerMemory, asked: list[tuple[Stop, bool]], rows: Mappi
     """Memory with the answers to requests to save; entries of workloads that are gone are dropped."""
     if not asked:
         return memory
-    tenants, workloads = dict(memory.tenant_saves), dict(memory.workload_saves)
+    tenants, workloads = dict(memory.losses.tenant_saves), dict(memory.losses.workload_saves)
     for stop, saved in asked:
         tenants[stop.tenant] = _counted(tenants.get(stop.tenant), saved=saved)
         workloads[stop.workload] = _counted(workloads.get(stop.workload), saved=saved)
     workloads = {name: counts for name, counts in workloads.items() if name in rows}
-    return replace(memory, tenant_saves=tenants, workload_saves=workloads)
+    return replace(memory, losses=replace(memory.losses, tenant_saves=tenants, workload_saves=workloads))
 
 
 def _counted(counts: tuple[float, float] | None, *, saved: bool) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from math import inf, isnan
 
 import numpy as np
 
-from autopilot.core.model.memory import InFlight
+from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State, WorkloadTable

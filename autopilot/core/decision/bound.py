@@ -28,7 +28,7 @@ def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: Clust
 
 def as_shown(proposal: Proposal, ctx: Context) -> Proposal:
     """The proposal with the figures that people were shown, while the plan is the same and they differ by little."""
-    shown = ctx.memory.open_proposals.get(proposal.recommendation) if ctx.memory.open_proposals else None
+    shown = ctx.memory.people.open_proposals.get(proposal.recommendation) if ctx.memory.people.open_proposals else None
     if shown is None or shown.proposal.id != proposal.id:
         return proposal
     before, margin = shown.proposal, ctx.policy.approval.margin_ratio

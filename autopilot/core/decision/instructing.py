@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autopilot.core.decision.planner import Planner
 from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.memory import Part, PipelinedStart
+from autopilot.core.model.memory.starts import Part, PipelinedStart
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Instruction, Observation, Proposal, Save, Subject, SubjectKind
 from autopilot.core.model.stops import StopReason

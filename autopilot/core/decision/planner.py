@@ -18,7 +18,8 @@ from autopilot.core.decision.promising import promise_of
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.model.codes import ASKING, BUDGETS, CLUSTER_BUDGETS, ON_PAPER, PASSING, UNCOVERED
-from autopilot.core.model.memory import ControllerMemory, Disruption
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import Disruption
 from autopilot.core.model.objects import Taken
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.promises import Promise

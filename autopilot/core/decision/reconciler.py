@@ -26,13 +26,10 @@ from autopilot.core.intake.clock import Reading
 from autopilot.core.intake.commands import command_timers_s, obey, remember_open_proposals
 from autopilot.core.intake.sight import Sight
 from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.memory import (
-    CONTRACT_WINDOW_S,
-    ControllerMemory,
-    InFlight,
-    Noted,
-    Step,
-)
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.budget import CONTRACT_WINDOW_S
+from autopilot.core.model.memory.effects import InFlight
+from autopilot.core.model.memory.plan import Noted
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import (
     About,
@@ -45,6 +42,7 @@ from autopilot.core.model.records import (
     Observation,
     OutcomeKind,
     Plan,
+    Proposal,
     Save,
     no_refusals,
 )
@@ -90,7 +88,7 @@ def reconcile(
         return _stand_still(before, observation, policy, clock.doubt)
     obeyed, sight = intake.obeyed, intake.sight
     notes = (*_clock_note(clock), *obeyed.notes)
-    memory = replace(obeyed.memory, views=sight.views)
+    memory = replace(obeyed.memory, intake=replace(obeyed.memory.intake, views=sight.views))
     if sight.blind:
         return _blind(memory, observation, policy, sight, notes, resumed=obeyed.resumed)
     facts = SnapshotFacts(observation=observation, policy=policy, kept=kept)
@@ -98,7 +96,7 @@ def reconcile(
     memory, recut_notes = follow_recuts(before, memory, observation, policy)
     memory = follow_errors(memory, observation.snapshot, trusted=True)
     memory = follow_requests(follow_cordons(memory, observation), observation, policy)
-    stops = memory.stops
+    stops = memory.losses.stops
     memory, losses = settle_stops(memory, observation)
     memory, realised = follow_promises(memory, stops, losses, observation, policy)
     memory = judge_promises(memory, observation.now_s, policy)
@@ -121,7 +119,7 @@ def reconcile(
     wake_at_s = _wake_at(memory, observation, policy, chosen, planner, actions)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     notes = (*notes, *recut_notes, *moving.notes, *_notes(before, observation, planner, instructions))
-    notes += (*storm_notes(before.storms, memory, policy), *cap_notes(before.kept_promises, memory))
+    notes += (*storm_notes(before.trust.storms, memory, policy), *cap_notes(before.trust.kept_promises, memory))
     return Step(
         memory,
         Decision(observation.tick, observation.now_s, chosen, held_by, notes, losses, realised),
@@ -144,8 +142,8 @@ def _notes(
     store.
     """
     declined = {outcome.instruction_id for outcome in observation.outcomes if outcome.kind == OutcomeKind.DECLINED}
-    effects = [entry.instruction for key, entry in before.in_flight.items() if key in declined]
-    start_of = {pipelined.proposal_id: pipelined.workload for pipelined in before.pipelined_starts}
+    effects = [entry.instruction for key, entry in before.effects.in_flight.items() if key in declined]
+    start_of = {pipelined.proposal_id: pipelined.workload for pipelined in before.starts.pipelined_starts}
     notes = [
         Note(
             NoteCode.VICTIM_CANNOT_SAVE,
@@ -187,7 +185,7 @@ def _blind(
     wake_at_s = min(wake_s for wake_s in sight.wake_s if wake_s > observation.now_s)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     why = "; ".join(reason for reason in (halted(memory, observation), sight.blind) if reason)
-    plan = Plan((), no_refusals(), memory.reservations, ())
+    plan = Plan((), no_refusals(), memory.plan.reservations, ())
     return Step(memory, Decision(observation.tick, observation.now_s, plan, why, notes), (), wake_at_s)
 
 
@@ -197,17 +195,17 @@ def _commit(
     """Memory after this plan, and its instructions in order (evictions before admissions of one tick)."""
     now_s = observation.now_s
     in_flight, disrupted, pipelined_starts = (
-        dict(memory.in_flight),
-        list(memory.disrupted),
-        list(memory.pipelined_starts),
+        dict(memory.effects.in_flight),
+        list(memory.budget.disrupted),
+        list(memory.starts.pipelined_starts),
     )
-    cooled, moves_tried, recuts = dict(memory.cooled_until_s), {}, dict(memory.recuts)
+    cooled, moves_tried, recuts = dict(memory.budget.cooled_until_s), {}, dict(memory.geometry.recuts)
     evictions: list[Instruction] = []
     admissions: list[Instruction] = []
     for proposal in chosen.proposals:
         if proposal.victims and not proposal.accepted:
             key = proposal_key(proposal)
-            moves_tried[key] = memory.proposed_since_s.get(key, now_s)
+            moves_tried[key] = memory.plan.proposed_since_s.get(key, now_s)
         if not proposal.accepted:
             continue
         late_s = now_s + proposal.change.deadline_s(policy)
@@ -215,25 +213,8 @@ def _commit(
         if proposal.change.waits_for_victims:
             pipelined_starts.append(landing_of(proposal, planner, observation, policy))
         for effect in effects_of(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
-            entries = planner.disruptions.get(proposal.id, ())
-            contract = bool(entries) and all(entry.contract for entry in entries)
-            starts = effect.operation.needs_room
-            shape = shape_digest(observation.snapshot, planner.rows[effect.subject.uid]) if starts else ""
-            in_flight[effect.id] = InFlight(
-                effect,
-                "issued",
-                now_s,
-                proposal.action,
-                proposal.tenant,
-                proposal.cost_gpu_s,
-                contract,
-                benefit_gpu_s=proposal.benefit_gpu_s,
-                digest=proposal.state_digest,
-                shape=shape,
-                kind=proposal.kind,
-                reason=proposal.reason,
-            )
-            (admissions if starts else evictions).append(effect)
+            in_flight[effect.id] = _issued(effect, proposal, planner, observation)
+            (admissions if effect.operation.needs_room else evictions).append(effect)
         enter_in_ledger(planner.disruptions.get(proposal.id, ()), disrupted, cooled, now_s, policy)
     recuts = beside(let_go(recuts, planner.ctx.plan.gone, now_s), observation.snapshot, now_s)
     for record in planner.ctx.standing.values():
@@ -241,7 +222,12 @@ def _commit(
             cooled[record.uid] = now_s + policy.reservation.cool_down_s
     memory = remember_open_proposals(memory, chosen.proposals, observation, policy)
     in_turns = in_turn(
-        evictions, memory.in_flight.values(), observation.snapshot, planner.ctx.losses.worst_gpu_s, now_s, policy
+        evictions,
+        memory.effects.in_flight.values(),
+        observation.snapshot,
+        planner.ctx.losses.worst_gpu_s,
+        now_s,
+        policy,
     )
     for effect in in_turns:
         in_flight[effect.id] = replace(in_flight[effect.id], instruction=effect)
@@ -250,17 +236,39 @@ def _commit(
     memory = with_ceilings(with_requests(memory, chosen.proposals, now_s), chosen.proposals)
     memory = replace(
         memory,
-        in_flight=in_flight,
-        disrupted=tuple(disrupted),
-        cooled_until_s=cooled,
-        proposed_since_s=moves_tried,
-        conditions=tuple(Noted(*entry) for entry in planner.ctx.plan.conditions.items()),
-        advance=planner.ctx.plan.advance,
-        reservations=chosen.reservations,
-        pipelined_starts=tuple(pipelined_starts),
-        recuts=recuts,
+        effects=replace(memory.effects, in_flight=in_flight),
+        budget=replace(memory.budget, disrupted=tuple(disrupted), cooled_until_s=cooled),
+        plan=replace(
+            memory.plan,
+            proposed_since_s=moves_tried,
+            conditions=tuple(Noted(*entry) for entry in planner.ctx.plan.conditions.items()),
+            advance=planner.ctx.plan.advance,
+            reservations=chosen.reservations,
+        ),
+        starts=replace(memory.starts, pipelined_starts=tuple(pipelined_starts)),
+        geometry=replace(memory.geometry, recuts=recuts),
     )
     return memory, (*in_turns, *admissions)
+
+
+def _issued(effect: Instruction, proposal: Proposal, planner: Planner, observation: Observation) -> InFlight:
+    """The effect of a proposal, about to be sent."""
+    entries = planner.disruptions.get(proposal.id, ())
+    starts = effect.operation.needs_room
+    return InFlight(
+        effect,
+        "issued",
+        observation.now_s,
+        proposal.action,
+        proposal.tenant,
+        proposal.cost_gpu_s,
+        bool(entries) and all(entry.contract for entry in entries),
+        benefit_gpu_s=proposal.benefit_gpu_s,
+        digest=proposal.state_digest,
+        shape=shape_digest(observation.snapshot, planner.rows[effect.subject.uid]) if starts else "",
+        kind=proposal.kind,
+        reason=proposal.reason,
+    )
 
 
 def _wake_at(
@@ -281,22 +289,24 @@ def _wake_at(
     if planner.bound_hit:
         return now_s + 1.0
     timers: list[float] = []
-    timers += [memory.proposed_since_s[key] + dwell for key, dwell in planner.dwells_s.items()]
-    timers += [*memory.cooled_until_s.values(), *memory.no_pipelined_until_s.values()]
-    timers += memory.refused_until_s.values()
+    timers += [memory.plan.proposed_since_s[key] + dwell for key, dwell in planner.dwells_s.items()]
+    timers += [*memory.budget.cooled_until_s.values(), *memory.starts.no_pipelined_until_s.values()]
+    timers += memory.effects.refused_until_s.values()
     timers += command_timers_s(memory, policy)
-    timers += [pipelined.deadline_s for pipelined in memory.pipelined_starts]
+    timers += [pipelined.deadline_s for pipelined in memory.starts.pipelined_starts]
     timers += floor_timers_s(memory, observation, policy)
     timers += recut_timers_s(memory, policy, now_s)
     timers += storm_timers_s(memory, policy)
     timers += planner.ctx.plan.wake_s
     timers += _guaranteed_until_s(planner.ctx, chosen)
     timers += [timer for action in actions for timer in action.timers(planner.ctx)]
-    if any(entry.state == "reported" for entry in memory.in_flight.values()):
+    if any(entry.state == "reported" for entry in memory.effects.in_flight.values()):
         timers.append(now_s + policy.views.look_again_s)
-    if memory.proposed_since_s:
-        timers += [entry.at_s + policy.budget.window_s for entry in memory.disrupted]
-    timers += [entry.at_s + CONTRACT_WINDOW_S for entry in memory.disrupted if entry.contract and entry.beneficiary]
+    if memory.plan.proposed_since_s:
+        timers += [entry.at_s + policy.budget.window_s for entry in memory.budget.disrupted]
+    timers += [
+        entry.at_s + CONTRACT_WINDOW_S for entry in memory.budget.disrupted if entry.contract and entry.beneficiary
+    ]
     timers += [record.planned_s + policy.reservation.timeout_s for record in chosen.reservations]
     timers.append(_next_review_s(chosen, planner, policy))
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
@@ -348,7 +358,7 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
 def _past_moves(ctx: Context) -> bool:
     """True when the past use of queues changes their shares with time."""
     rules, memory = ctx.policy.tenancy, ctx.memory
-    return bool(rules.usage_half_life_s and rules.usage_weight and (memory.usage_gpu_s or memory.held_gpus))
+    return bool(rules.usage_half_life_s and rules.usage_weight and (memory.use.usage_gpu_s or memory.use.held_gpus))
 
 
 def _forecasts_move(ctx: Context) -> bool:

@@ -15,7 +15,8 @@ import numpy as np
 from autopilot.core.guards.base import Check
 from autopilot.core.idle.ladder import rungs
 from autopilot.core.model.identity import rows_by_uid, shape_digest
-from autopilot.core.model.memory import InFlight, Part, PipelinedStart
+from autopilot.core.model.memory.effects import InFlight
+from autopilot.core.model.memory.starts import Part, PipelinedStart
 from autopilot.core.model.objects import SideEffect, SubjectKind
 from autopilot.core.model.records import (
     About,
@@ -214,10 +215,10 @@ class Sender:
         proposal_id = first.instruction.proposal_id
         entries = [
             entry
-            for entry in ctx.memory.in_flight.values()
+            for entry in ctx.memory.effects.in_flight.values()
             if entry.instruction.proposal_id == proposal_id and takes_gpus(entry.instruction)
         ]
-        pipelined = next((each for each in ctx.memory.pipelined_starts if each.proposal_id == proposal_id), None)
+        pipelined = next((each for each in ctx.memory.starts.pipelined_starts if each.proposal_id == proposal_id), None)
         code: Code | None = None
         if (
             first.kind in {pipeline.KIND, move.KIND, drain.KIND}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autopilot.core.model.memory import PipelinedStart
+from autopilot.core.model.memory.starts import PipelinedStart
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.work import named
 from autopilot.core.placement.shapes import Fit
@@ -48,7 +48,7 @@ def _keep_reserved(ctx: Context, pipelined: PipelinedStart) -> int:
     """Set aside nodes that are reserved for others, other than those of the start; the mark to roll back to."""
     mark = ctx.whatif.checkpoint()
     own = {slot.node for part in pipelined.parts for slot in part.slots}
-    reserved = {node for each in ctx.memory.reservations if each.uid != pipelined.uid for node in each.nodes} - own
+    reserved = {node for each in ctx.memory.plan.reservations if each.uid != pipelined.uid for node in each.nodes} - own
     if reserved:
         nodes, gpus = ctx.observation.snapshot.nodes, ctx.observation.snapshot.gpus
         ctx.whatif.set_aside(np.flatnonzero(named(nodes.id, reserved)[gpus.node]).astype(np.int32))

@@ -15,7 +15,10 @@ import numpy as np
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.decision.sparing import can_spare
 from autopilot.core.guards.base import Check
-from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight, Part, PipelinedStart
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import Disruption
+from autopilot.core.model.memory.effects import InFlight
+from autopilot.core.model.memory.starts import Part, PipelinedStart
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import (
     About,
@@ -74,7 +77,7 @@ def follow(
         ctx, followed, starts = _under_way(memory, facts, names, halted=halted)
         notes += tuple(_given_up(pipelined, count, observation.now_s) for pipelined, count in followed.late)
         started = ctx.memory
-        held = [entry for entry in started.in_flight.values() if entry.state == "held"]
+        held = [entry for entry in started.effects.in_flight.values() if entry.state == "held"]
         if not held and not starts:
             return UnderWay(started, ctx, (), (), notes)
         if halted:
@@ -116,8 +119,10 @@ def _under_way(
         whatif.set_aside(aside.astype(np.int32))
     busy = _apply_open_effects(memory, whatif, names)
     followed = Followed((), (), (), (), frozenset())
-    if memory.pipelined_starts:
-        followed = follow_pipelined(memory.pipelined_starts, whatif, names, observation.now_s, may_start=not halted)
+    if memory.starts.pipelined_starts:
+        followed = follow_pipelined(
+            memory.starts.pipelined_starts, whatif, names, observation.now_s, may_start=not halted
+        )
     starts = [
         (pipelined, part, _start(pipelined, part, memory, observation, policy)) for pipelined, part in followed.starts
     ]
@@ -129,7 +134,7 @@ def _under_way(
 def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup) -> frozenset[int]:
     """Apply open effects to the what-if, so that no GPU is allocated twice. Their rows are busy."""
     busy = set()
-    for entry in memory.in_flight.values():
+    for entry in memory.effects.in_flight.values():
         effect = entry.instruction
         row = names.workload.get(effect.subject.uid)
         if row is None or effect.operation.leaves_alone:
@@ -231,12 +236,16 @@ def _with_starts(
     memory: ControllerMemory, followed: Followed, starts: list[_Start], now_s: float, policy: Policy
 ) -> ControllerMemory:
     """Memory with these starts under way, and without the pipelined starts that were given up."""
-    if not followed.given_up and not starts and followed.open == memory.pipelined_starts:
+    if not followed.given_up and not starts and followed.open == memory.starts.pipelined_starts:
         return memory
     memory = _without_given_up(memory, followed, now_s, policy)
-    in_flight = dict(memory.in_flight)
+    in_flight = dict(memory.effects.in_flight)
     in_flight.update((entry.instruction.id, entry) for _, _, entry in starts)
-    return replace(memory, in_flight=in_flight, pipelined_starts=followed.open)
+    return replace(
+        memory,
+        effects=replace(memory.effects, in_flight=in_flight),
+        starts=replace(memory.starts, pipelined_starts=followed.open),
+    )
 
 
 def _without_given_up(memory: ControllerMemory, followed: Followed, now_s: float, policy: Policy) -> ControllerMemory:
@@ -245,9 +254,9 @@ def _without_given_up(memory: ControllerMemory, followed: Followed, now_s: float
         return memory
     over = {pipelined.proposal_id for pipelined in followed.given_up}
     until_s = now_s + policy.hysteresis.cool_down_s
-    cooled = {**memory.no_pipelined_until_s, **{pipelined.uid: until_s for pipelined in followed.given_up}}
-    stays = tuple(pipelined for pipelined in memory.pipelined_starts if pipelined.proposal_id not in over)
-    return replace(memory, no_pipelined_until_s=cooled, pipelined_starts=stays)
+    cooled = {**memory.starts.no_pipelined_until_s, **{pipelined.uid: until_s for pipelined in followed.given_up}}
+    stays = tuple(pipelined for pipelined in memory.starts.pipelined_starts if pipelined.proposal_id not in over)
+    return replace(memory, starts=replace(memory.starts, no_pipelined_until_s=cooled, pipelined_starts=stays))
 
 
 def _given_up(pipelined: PipelinedStart, leaving: int, now_s: float) -> Note:
@@ -292,7 +301,7 @@ def _not_needed(
     The start is planned on trial without it and these takings: on free and leaving capacity.
     """
     state, found = facts.snapshot.workloads.state, set[str]()
-    for pipelined in memory.pipelined_starts:
+    for pipelined in memory.starts.pipelined_starts:
         due = {
             entry.instruction.id: entry.instruction
             for entry in held
@@ -305,8 +314,14 @@ def _not_needed(
             continue
         without = replace(
             memory,
-            in_flight={key: entry for key, entry in memory.in_flight.items() if key not in due},
-            pipelined_starts=tuple(each for each in memory.pipelined_starts if each is not pipelined),
+            effects=replace(
+                memory.effects,
+                in_flight={key: entry for key, entry in memory.effects.in_flight.items() if key not in due},
+            ),
+            starts=replace(
+                memory.starts,
+                pipelined_starts=tuple(each for each in memory.starts.pipelined_starts if each is not pipelined),
+            ),
         )
         if can_spare(_under_way(without, facts, names)[0], pipelined, list(due.values()), names):
             found |= set(due)
@@ -327,7 +342,7 @@ def _end(
 ) -> tuple[ControllerMemory | None, tuple[Note, ...]]:
     """Memory without the effects that end now (None: none ends), and a note on each effect that is not sent."""
     notes: list[Note] = []
-    in_flight, stays, gone = dict(memory.in_flight), set(), set()
+    in_flight, stays, gone = dict(memory.effects.in_flight), set(), set()
     for entry in held:
         effect, code = entry.instruction, refused[entry.instruction.id]
         ends = code is not None and (code in ENDS or now_s >= effect.deadline_s)
@@ -346,9 +361,9 @@ def _end(
             notes.append(not_sent(entry.instruction, code, ends=ends))
         if ends:
             gone.add((pipelined.proposal_id, part.uid))
-    cooled = dict(memory.no_pipelined_until_s)
+    cooled = dict(memory.starts.no_pipelined_until_s)
     pipelined_starts = []
-    for pipelined in memory.pipelined_starts:
+    for pipelined in memory.starts.pipelined_starts:
         left = tuple(part for part in pipelined.parts if (pipelined.proposal_id, part.uid) not in gone)
         if (pipelined.proposal_id, pipelined.uid) in gone:
             cooled[pipelined.uid] = now_s + policy.hysteresis.cool_down_s
@@ -356,19 +371,23 @@ def _end(
             continue  # also where it waits for what was to leave for another start
         elif left or left == pipelined.parts:
             pipelined_starts.append(replace(pipelined, parts=left))
-    after = replace(memory, in_flight=in_flight, pipelined_starts=tuple(pipelined_starts), no_pipelined_until_s=cooled)
-    changed = bool(gone) or any(in_flight.get(key) is not entry for key, entry in memory.in_flight.items())
+    after = replace(
+        memory,
+        effects=replace(memory.effects, in_flight=in_flight),
+        starts=replace(memory.starts, pipelined_starts=tuple(pipelined_starts), no_pipelined_until_s=cooled),
+    )
+    changed = bool(gone) or any(in_flight.get(key) is not entry for key, entry in memory.effects.in_flight.items())
     return (after if changed else None), tuple(notes)
 
 
 def _put_off(memory: ControllerMemory, held: list[InFlight], now_s: float, policy: Policy) -> ControllerMemory:
     """Memory while everything is halted: what is due becomes due later, and no attempt is counted."""
-    in_flight = dict(memory.in_flight)
+    in_flight = dict(memory.effects.in_flight)
     for entry in held:
         if now_s >= entry.instruction.deadline_s:
             later = replace(entry.instruction, deadline_s=now_s + policy.limits.deadline_s)
             in_flight[later.id] = replace(entry, instruction=later)
-    return replace(memory, in_flight=in_flight)
+    return replace(memory, effects=replace(memory.effects, in_flight=in_flight))
 
 
 def _send_again(
@@ -377,7 +396,11 @@ def _send_again(
     """Memory with these effects sent again. The disruption of each counts from now, so that budgets hold."""
     if not entries:
         return memory, ()
-    in_flight, disrupted, cooled = dict(memory.in_flight), list(memory.disrupted), dict(memory.cooled_until_s)
+    in_flight, disrupted, cooled = (
+        dict(memory.effects.in_flight),
+        list(memory.budget.disrupted),
+        dict(memory.budget.cooled_until_s),
+    )
     sent = []
     for entry in entries:
         after = sent_again(entry, ctx.now_s, memory.fence, policy)
@@ -394,4 +417,8 @@ def _send_again(
         disrupted.append(replace(own, at_s=ctx.now_s, contract=entry.contract))
         if not entry.contract:
             cooled[effect.subject.uid] = ctx.now_s + policy.hysteresis.cool_down_s
-    return replace(memory, in_flight=in_flight, disrupted=tuple(disrupted), cooled_until_s=cooled), tuple(sent)
+    return replace(
+        memory,
+        effects=replace(memory.effects, in_flight=in_flight),
+        budget=replace(memory.budget, disrupted=tuple(disrupted), cooled_until_s=cooled),
+    ), tuple(sent)

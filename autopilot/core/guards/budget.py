@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from autopilot.core.guards.base import allow, deny, waive
-from autopilot.core.model.memory import Disruption
+from autopilot.core.model.memory.budget import Disruption
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import disruptions, latest, takes_gpus
@@ -22,7 +22,9 @@ class _Earlier(list[Disruption]):
 
 def _earlier(ctx: Context) -> _Earlier:
     window_s = ctx.policy.budget.window_s
-    return _Earlier(entry for entry in ctx.memory.disrupted if not entry.contract and entry.at_s + window_s > ctx.now_s)
+    return _Earlier(
+        entry for entry in ctx.memory.budget.disrupted if not entry.contract and entry.at_s + window_s > ctx.now_s
+    )
 
 
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
@@ -33,7 +35,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     rules = ctx.policy.budget
     victims = len(proposal.victims)
     again = {victim.uid for victim in proposal.victims} if draft.resent else set()
-    own = {uid: latest(ctx.memory.disrupted, draft.resent, uid) for uid in again}
+    own = {uid: latest(ctx.memory.budget.disrupted, draft.resent, uid) for uid in again}
     past = [*ctx.once(_Earlier, lambda: _earlier(ctx)), *(each for each in ctx.plan.accepted if not each.contract)]
     if own:
         past = [entry for entry in past if entry != own.get(entry.uid)]
@@ -48,7 +50,7 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         takes_gpus(entry.instruction)
         and not entry.contract
         and not (entry.instruction.proposal_id == draft.resent and entry.instruction.subject.uid in again)
-        for entry in ctx.memory.in_flight.values()
+        for entry in ctx.memory.effects.in_flight.values()
     )
     at_once = under_way + victims + sum(1 for entry in ctx.plan.accepted if not entry.contract)
     if at_once > rules.concurrent:

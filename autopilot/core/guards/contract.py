@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.model.memory import CONTRACT_WINDOW_S
+from autopilot.core.model.memory.budget import CONTRACT_WINDOW_S
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import beneficiary_of, needed_gpus, taken_gpus
@@ -30,7 +30,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return PASSES
     earlier = sum(
         entry.gpus
-        for entry in (*ctx.memory.disrupted, *ctx.plan.accepted)
+        for entry in (*ctx.memory.budget.disrupted, *ctx.plan.accepted)
         if entry.contract
         and entry.beneficiary == beneficiary
         and entry.at_s + CONTRACT_WINDOW_S > ctx.now_s

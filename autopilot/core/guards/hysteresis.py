@@ -20,13 +20,13 @@ PASSES = allow(NAME, 0.0, "victims", 0.0)
 def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Judge margin, cool-down and dwell in this order. Proposals without victims pass; contracts are waived."""
     rules = ctx.policy.hysteresis
-    refused_s = ctx.memory.refused_until_s.get(proposal.subject.uid, float("-inf"))
+    refused_s = ctx.memory.effects.refused_until_s.get(proposal.subject.uid, float("-inf"))
     if refused_s > ctx.now_s and all(victim.uid != proposal.subject.uid for victim in proposal.victims):
         return deny(NAME, Code.REFUSED, refused_s - ctx.now_s, "s until it is tried again", 0.0)
     if not draft.victims:
         return PASSES
     key = proposal_key(proposal)
-    since_s = ctx.memory.proposed_since_s.get(key, ctx.now_s)
+    since_s = ctx.memory.plan.proposed_since_s.get(key, ctx.now_s)
     lasted_s, needs_s = ctx.now_s - since_s, dwell_s(ctx, draft)
     if draft.contract:
         return waive(NAME, lasted_s, "s since first proposed", needs_s, at_least=True)
@@ -35,10 +35,10 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return deny(NAME, Code.MARGIN, proposal.benefit_gpu_s, "GPU-s of benefit", least, at_least=True)
     if draft.resent:  # it was lasting and calm at its decision; since then the victims wait for it
         return allow(NAME, lasted_s, "s since first proposed", 0.0, at_least=True)
-    cooled_s = max(ctx.memory.cooled_until_s.get(victim.uid, float("-inf")) for victim in proposal.victims)
+    cooled_s = max(ctx.memory.budget.cooled_until_s.get(victim.uid, float("-inf")) for victim in proposal.victims)
     if cooled_s > ctx.now_s:
         return deny(NAME, Code.COOL_DOWN, cooled_s - ctx.now_s, "s of cool-down left", 0.0)
-    again_s = ctx.memory.no_pipelined_until_s.get(proposal.subject.uid, float("-inf"))
+    again_s = ctx.memory.starts.no_pipelined_until_s.get(proposal.subject.uid, float("-inf"))
     if again_s > ctx.now_s:
         return deny(NAME, Code.GIVEN_UP, again_s - ctx.now_s, "s of cool-down left", 0.0)
     if ctx.now_s < since_s + needs_s:  # the timer waits for the same sum

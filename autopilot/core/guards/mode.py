@@ -18,19 +18,19 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Allow in mode auto, and in mode approve under a covering approval or for an exempt case."""
     mode = getattr(ctx.policy.modes, proposal.action)
     step, unit, need = float(MODES.index(mode)), MODE_UNIT, float(MODES.index(Mode.AUTO))
-    if ctx.observation.kill_switch or ctx.memory.killed:
+    if ctx.observation.kill_switch or ctx.memory.halt.killed:
         return deny(NAME, Code.KILL_SWITCH, 1.0, "kill switch", 0.0)
-    if ctx.memory.paused_reason:
-        code = Code.PAUSED_BY_PERSON if ctx.memory.paused_by else Code.PAUSED
+    if ctx.memory.halt.paused_reason:
+        code = Code.PAUSED_BY_PERSON if ctx.memory.halt.paused_by else Code.PAUSED
         return deny(
-            NAME, code, ctx.now_s - ctx.memory.paused_since_s, "s paused", ctx.policy.pause.length_s, at_least=True
+            NAME, code, ctx.now_s - ctx.memory.halt.paused_since_s, "s paused", ctx.policy.pause.length_s, at_least=True
         )
     if mode in _REFUSED:
         return deny(NAME, _REFUSED[mode], step, unit, need)
-    if ctx.memory.rejections and rejection_of(ctx.memory.rejections, proposal, ctx.now_s) is not None:
+    if ctx.memory.people.rejections and rejection_of(ctx.memory.people.rejections, proposal, ctx.now_s) is not None:
         return deny(NAME, Code.REJECTED, step, unit, need)
     if mode == Mode.APPROVE and Code.NEEDS_APPROVAL not in draft.case.exempt:
-        approval = approval_of(ctx.memory.approvals, proposal) if ctx.memory.approvals else None
+        approval = approval_of(ctx.memory.people.approvals, proposal) if ctx.memory.people.approvals else None
         if approval is None:
             return deny(NAME, Code.NEEDS_APPROVAL, step, unit, need)
         uncovered = outside(approval, proposal, ctx.now_s, ctx.policy.approval) or passes_others(approval, proposal)

@@ -23,7 +23,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     Contracts and stops of broken or hanging work continue. So do reservations, floors of services, and starts in the
     place of departed victims.
     """
-    record = ctx.memory.kept_promises.get(draft.action)
+    record = ctx.memory.trust.kept_promises.get(draft.action)
     if record is None:
         return PASSES
     promised_gpu_s, realised_gpu_s = sums_of(record)

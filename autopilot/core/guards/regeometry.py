@@ -8,7 +8,7 @@ import numpy as np
 
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.hardware import mig
-from autopilot.core.model.memory import RecutRecord
+from autopilot.core.model.memory.geometry import RecutRecord
 from autopilot.core.model.objects import PlannedCut
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
@@ -34,8 +34,8 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if not cutting.drains and (held := _in_use(cutting, ctx)):
         return deny(NAME, Code.RECUT_IN_USE, float(held), "instances in use that would go", 0.0)
     planned = {cut.gpu: cut for cut in cutting.cuts}
-    for uuid in sorted(set(snapshot.gpus.uuid[list(cutting.rows)].tolist()) & set(ctx.memory.recuts)):
-        refusal = _too_soon(ctx.memory.recuts[uuid], planned.get(uuid), ctx)
+    for uuid in sorted(set(snapshot.gpus.uuid[list(cutting.rows)].tolist()) & set(ctx.memory.geometry.recuts)):
+        refusal = _too_soon(ctx.memory.geometry.recuts[uuid], planned.get(uuid), ctx)
         if refusal is not None:
             return refusal
     return _worth_it(draft, cutting, ctx)

@@ -21,7 +21,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     in the place of departed victims.
     """
     rules = ctx.policy.storms
-    record = ctx.memory.storms.get(draft.action)
+    record = ctx.memory.trust.storms.get(draft.action)
     if record is None:
         return allow(NAME, 0.0, UNIT, float(rules.per_hour))
     begun = draft.deed.only_holds or bool(draft.resent and draft.placed is not None)

@@ -15,8 +15,8 @@ import numpy as np
 
 from autopilot.core.idle.sizing import watched
 from autopilot.core.idle.verdict import Activity, Holdings, entity_activity, idle_mask, work_activity
-from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.idle import IdleMemory, IdleOwner, IdleRecord, IdleStep
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Observation, Outcome, OutcomeKind, Proposal
@@ -45,7 +45,9 @@ def remember_idle(memory: ControllerMemory, observation: Observation, policy: Po
     known = _followed(known, snapshot, rows, now_s, policy)
     if known.shrunk:
         asked = {
-            each.instruction.subject.uid for each in memory.in_flight.values() if each.instruction.operation.bounds
+            each.instruction.subject.uid
+            for each in memory.effects.in_flight.values()
+            if each.instruction.operation.bounds
         }
         known = _shrunk_followed(known, snapshot, asked, now_s, policy)
     grid_s = floor(now_s / policy.idle.scan_s) * policy.idle.scan_s
@@ -60,7 +62,7 @@ def settle_notices(memory: ControllerMemory, outcomes: Iterable[Outcome]) -> Con
     if not done or not memory.idle.records:
         return memory
     records = dict(memory.idle.records)
-    for key, entry in memory.in_flight.items():
+    for key, entry in memory.effects.in_flight.items():
         uid = entry.instruction.subject.uid
         record = records.get(uid) if entry.instruction.operation.notifies else None
         if key in done and record is not None and record.step == IdleStep.SEEN:

@@ -20,8 +20,8 @@ from autopilot.core.idle.evidence import patience
 from autopilot.core.idle.services import kept_replicas, out_of_reach
 from autopilot.core.idle.verdict import awake_mask
 from autopilot.core.model.hours import parse_hours, passed_at
-from autopilot.core.model.idle_memory import IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.idle import IdleRecord, IdleStep
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, SloClass, State
 from autopilot.core.model.work import named

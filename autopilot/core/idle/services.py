@@ -12,7 +12,7 @@ from math import isinf, isnan
 import numpy as np
 
 from autopilot.core.idle.verdict import awake_mask
-from autopilot.core.model.idle_memory import ShrunkService
+from autopilot.core.model.memory.idle import ShrunkService
 from autopilot.core.model.objectives import breached
 from autopilot.core.model.objects import CeilingWay
 from autopilot.core.model.policy import Policy

@@ -15,7 +15,7 @@ import numpy as np
 
 from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.hardware.mig_profiles import compute_share, find_gpu_model, memory_mib
-from autopilot.core.model.idle_memory import SizeRecord
+from autopilot.core.model.memory.idle import SizeRecord
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.work import named
 from autopilot.core.usage.table import usage_of

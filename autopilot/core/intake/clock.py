@@ -17,7 +17,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from autopilot.core.model.memory import ClockDoubt, ControllerMemory
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.intake import ClockDoubt
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Batch, Gap, Work
@@ -43,7 +44,7 @@ def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy:
     """Judge the time of a tick. `elapsed_s`: since the last decision, by a monotonic clock; NaN: virtual time."""
     if memory.now_s == -inf:
         return Reading(memory, "", 0.0)
-    rules, doubt, virtual = policy.clock, memory.clock_doubt, isnan(elapsed_s)
+    rules, doubt, virtual = policy.clock, memory.intake.clock_doubt, isnan(elapsed_s)
     restarted = elapsed_s == 0.0 or (doubt is not None and doubt.restarted)
     passed_s = (0.0 if virtual else elapsed_s) + (doubt.passed_s if doubt else 0.0)
 
@@ -56,28 +57,39 @@ def read_clock(memory: ControllerMemory, now_s: float, elapsed_s: float, policy:
 
     off_s = ahead_s(memory.now_s, passed_s)
     if not jumped(off_s):
-        sure = memory if memory.clock_doubt is None else replace(memory, clock_doubt=None)
+        sure = (
+            memory
+            if memory.intake.clock_doubt is None
+            else replace(memory, intake=replace(memory.intake, clock_doubt=None))
+        )
         return _settled(sure, now_s, off_s, restarted=restarted)
     goes_on = doubt is not None and not jumped(ahead_s(doubt.last_s, 0.0 if virtual else elapsed_s))
     first_s, ticks = (doubt.first_s, doubt.ticks + 1) if doubt is not None and goes_on else (now_s, 1)
     if ticks >= rules.confirm_ticks:
         by_s = first_s - memory.now_s if virtual else off_s
-        after = moved(replace(memory, clock_doubt=None, clock_drift_s=0.0), by_s, restarted=restarted)
+        after = moved(
+            replace(memory, intake=replace(memory.intake, clock_doubt=None, clock_drift_s=0.0)),
+            by_s,
+            restarted=restarted,
+        )
         return Reading(after, "", by_s)
-    kept = replace(memory, clock_doubt=ClockDoubt(first_s, now_s, ticks, passed_s, restarted))
+    kept = replace(
+        memory, intake=replace(memory.intake, clock_doubt=ClockDoubt(first_s, now_s, ticks, passed_s, restarted))
+    )
     where = "went back" if off_s < 0 else "jumped ahead"
     return Reading(kept, f"the clock {where} {abs(off_s):.0f} s and is not trusted yet", 0.0)
 
 
 def _settled(memory: ControllerMemory, now_s: float, off_s: float, *, restarted: bool) -> Reading:
     """Memory with a small clock difference accumulated, or moved by the accumulated difference."""
-    drift_s = memory.clock_drift_s + off_s
+    drift_s = memory.intake.clock_drift_s + off_s
     if abs(drift_s) < SETTLED_S and memory.now_s <= now_s:
-        if drift_s == memory.clock_drift_s:
+        if drift_s == memory.intake.clock_drift_s:
             return Reading(memory, "", 0.0)
-        return Reading(replace(memory, clock_drift_s=drift_s), "", 0.0)
+        return Reading(replace(memory, intake=replace(memory.intake, clock_drift_s=drift_s)), "", 0.0)
     by_s = drift_s if memory.now_s + drift_s <= now_s else now_s - memory.now_s
-    return Reading(moved(replace(memory, clock_drift_s=drift_s - by_s), by_s, restarted=restarted), "", by_s)
+    left = replace(memory, intake=replace(memory.intake, clock_drift_s=drift_s - by_s))
+    return Reading(moved(left, by_s, restarted=restarted), "", by_s)
 
 
 def moved(memory: ControllerMemory, by_s: float, *, restarted: bool = False) -> ControllerMemory:
@@ -88,7 +100,9 @@ def moved(memory: ControllerMemory, by_s: float, *, restarted: bool = False) -> 
     """
     move = mover_of(ControllerMemory)
     after: ControllerMemory = move(memory, by_s) if move is not None else memory
-    return replace(after, approvals=memory.approvals) if restarted and by_s > 0 else after
+    if restarted and by_s > 0:
+        after = replace(after, people=replace(after.people, approvals=memory.people.approvals))
+    return after
 
 
 @cache

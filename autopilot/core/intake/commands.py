@@ -15,7 +15,8 @@ from typing import TypeVar
 from autopilot.core.model.approvals import approval_of, rejection_key, seen_of
 from autopilot.core.model.codes import ON_PAPER
 from autopilot.core.model.identity import present_uids
-from autopilot.core.model.memory import Approval, ControllerMemory, OpenProposal, Rejection
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.people import Approval, OpenProposal, Rejection
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.promises import PromiseRecord
@@ -65,7 +66,7 @@ def obey(memory: ControllerMemory, commands: Sequence[Command], now_s: float, po
     """Evaluate the commands of a tick, once: they refer to what earlier ticks showed."""
     if not commands:
         return Obeyed(memory)
-    seen, newest = memory.last_sequence, max(memory.last_sequence, *(each.sequence for each in commands))
+    seen, newest = memory.people.last_sequence, max(memory.people.last_sequence, *(each.sequence for each in commands))
     notes: list[Note] = []
     resumed = False
     for command in sorted(commands, key=lambda each: (each.sequence, _CAUTION.index(each.kind))):
@@ -77,21 +78,24 @@ def obey(memory: ControllerMemory, commands: Sequence[Command], now_s: float, po
             memory, refusal = _obey_one(memory, command, now_s, policy)
             notes += [refusal] if refusal is not None else []
             resumed |= command.kind == CommandKind.RESUME and refusal is None
-    return Obeyed(replace(memory, last_sequence=newest), tuple(notes), resumed)
+    return Obeyed(replace(memory, people=replace(memory.people, last_sequence=newest)), tuple(notes), resumed)
 
 
 def _kill(memory: ControllerMemory, command: Command, newest: int) -> ControllerMemory:
     """Killed until a RESUME with a higher number. A KILL out of order may be newer than all received commands."""
-    last = memory.last_kill
+    last = memory.halt.last_kill
     if last is not None and (command.sequence, command.who, command.at_s) == (
         last.sequence,
         last.who,
         last.at_s,
     ):
         return memory
-    late = command.sequence == UNNUMBERED or command.sequence <= memory.last_sequence
+    late = command.sequence == UNNUMBERED or command.sequence <= memory.people.last_sequence
     number = newest if late else command.sequence
-    return replace(memory, killed=True, last_kill=command, kill_sequence=max(number, memory.kill_sequence))
+    return replace(
+        memory,
+        halt=replace(memory.halt, killed=True, last_kill=command, kill_sequence=max(number, memory.halt.kill_sequence)),
+    )
 
 
 def _obey_one(
@@ -114,15 +118,22 @@ def _obey_one(
     if command.kind == CommandKind.PAUSE:
         return replace(
             memory,
-            paused_reason=f"paused by {command.who}",
-            paused_since_s=given_s,
-            paused_by=command.who or "a person",
+            halt=replace(
+                memory.halt,
+                paused_reason=f"paused by {command.who}",
+                paused_since_s=given_s,
+                paused_by=command.who or "a person",
+            ),
         ), None
     if command.kind != CommandKind.RESUME:
         return memory, None
-    if memory.killed and command.sequence <= memory.kill_sequence:
+    if memory.halt.killed and command.sequence <= memory.halt.kill_sequence:
         return memory, _refused(NoteCode.RESUME_REFUSED, About.CONTROLLER, command)
-    return replace(memory, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failed=()), None
+    return replace(
+        memory,
+        halt=replace(memory.halt, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan")),
+        effects=replace(memory.effects, failed=()),
+    ), None
 
 
 def _refused(code: NoteCode, about: About, command: Command) -> Note:
@@ -135,8 +146,13 @@ def _approve(memory: ControllerMemory, command: Command, given_s: float) -> tupl
     if seen is None or isnan(seen.cost_gpu_s):
         return memory, _refused(NoteCode.APPROVAL_REFUSED, About.PROPOSAL, command)
     approval = Approval(seen, command.exactly, given_s, command.who)
-    rejections = {key: each for key, each in memory.rejections.items() if each.about != command.subject}
-    return replace(memory, approvals={**memory.approvals, command.subject: approval}, rejections=rejections), None
+    rejections = {key: each for key, each in memory.people.rejections.items() if each.about != command.subject}
+    return replace(
+        memory,
+        people=replace(
+            memory.people, approvals={**memory.people.approvals, command.subject: approval}, rejections=rejections
+        ),
+    ), None
 
 
 def _reject(
@@ -150,49 +166,61 @@ def _reject(
     plan = seen.plan if command.scope == RejectionScope.PLAN else ""
     for_s = policy.approval.rejected_s if command.for_s is None else command.for_s
     rejection = Rejection(command.scope, seen.action, about, plan, given_s + for_s, command.who)
-    rejections = {**memory.rejections, rejection_key(command.scope, seen.action, about): rejection}
-    return replace(memory, approvals=_without(memory.approvals, command.subject), rejections=rejections), None
+    rejections = {**memory.people.rejections, rejection_key(command.scope, seen.action, about): rejection}
+    return replace(
+        memory,
+        people=replace(
+            memory.people, approvals=_without(memory.people.approvals, command.subject), rejections=rejections
+        ),
+    ), None
 
 
 def _seen(memory: ControllerMemory, command: Command) -> Seen | None:
     """The recommendation that the person saw, else the last one shown."""
-    shown = memory.open_proposals.get(command.subject)
+    shown = memory.people.open_proposals.get(command.subject)
     return command.seen if command.seen is not None or shown is None else seen_of(shown.proposal)
 
 
 def _revoke(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
     """End a rejection."""
-    if command.subject not in memory.rejections:
+    if command.subject not in memory.people.rejections:
         return memory, _refused(NoteCode.REVOKE_REFUSED, About.PROPOSAL, command)
-    return replace(memory, rejections=_without(memory.rejections, command.subject)), None
+    return replace(
+        memory, people=replace(memory.people, rejections=_without(memory.people.rejections, command.subject))
+    ), None
 
 
 def _confirm(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
     """Confirm the loss of a suspected source: its next list with the same loss is trusted (sight.py)."""
     views = {
         key: replace(record, confirmed=True) if record.lists and key.partition("/")[2] == command.subject else record
-        for key, record in memory.views.items()
+        for key, record in memory.intake.views.items()
     }
-    if views == dict(memory.views):
+    if views == dict(memory.intake.views):
         return memory, _refused(NoteCode.CONFIRM_REFUSED, About.SOURCE, command)
-    return replace(memory, views=views), None
+    return replace(memory, intake=replace(memory.intake, views=views)), None
 
 
 def _release(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
     """End the quarantine of a GPU."""
-    record = memory.recuts.get(command.subject)
+    record = memory.geometry.recuts.get(command.subject)
     if record is None or record.state != "quarantined":
         return memory, _refused(NoteCode.RELEASE_REFUSED, About.GPU, command)
     released = replace(record, state="settled", reason=f"released by {command.who or 'a person'}")
-    return replace(memory, recuts={**memory.recuts, command.subject: released}), None
+    return replace(
+        memory, geometry=replace(memory.geometry, recuts={**memory.geometry.recuts, command.subject: released})
+    ), None
 
 
 def _lift(memory: ControllerMemory, command: Command) -> tuple[ControllerMemory, Note | None]:
     """End the cap of an action. Cases from now on judge it again."""
-    record = memory.kept_promises.get(command.subject)
+    record = memory.trust.kept_promises.get(command.subject)
     if record is None or record.capped_s == inf:
         return memory, _refused(NoteCode.LIFT_REFUSED, About.ACTION, command)
-    return replace(memory, kept_promises={**memory.kept_promises, command.subject: PromiseRecord()}), None
+    return replace(
+        memory,
+        trust=replace(memory.trust, kept_promises={**memory.trust.kept_promises, command.subject: PromiseRecord()}),
+    ), None
 
 
 def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
@@ -207,11 +235,11 @@ def remember_open_proposals(
     An approval stays until it has expired or its object is gone.
     """
     now_s = observation.now_s
-    there = present_uids(observation.snapshot) if memory.approvals else frozenset()
-    opened = open_after(memory.open_proposals, proposals, now_s)
+    there = present_uids(observation.snapshot) if memory.people.approvals else frozenset()
+    opened = open_after(memory.people.open_proposals, proposals, now_s)
     approvals = {
         key: each
-        for key, each in memory.approvals.items()
+        for key, each in memory.people.approvals.items()
         if each.seen.uid in there and now_s < each.given_s + 2 * policy.approval.valid_s
     }
     for proposal in proposals if approvals else ():
@@ -227,9 +255,9 @@ def remember_open_proposals(
                 spent_gpu_s=approval.spent_gpu_s + seen.cost_gpu_s,
                 side_gpus=approval.side_gpus + seen.side_gpus,
             )
-    if opened == memory.open_proposals and approvals == memory.approvals:
+    if opened == memory.people.open_proposals and approvals == memory.people.approvals:
         return memory
-    return replace(memory, open_proposals=opened, approvals=approvals)
+    return replace(memory, people=replace(memory.people, open_proposals=opened, approvals=approvals))
 
 
 def open_after(
@@ -259,8 +287,8 @@ def _as_shown(proposal: Proposal, before: OpenProposal | None, now_s: float) -> 
 
 def command_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
     """Ends (s) of approvals, rejections and a pause of the autopilot itself."""
-    timers = [approval.given_s + policy.approval.valid_s for approval in memory.approvals.values()]
-    timers += [rejection.until_s for rejection in memory.rejections.values()]
-    if memory.paused_reason and not memory.paused_by:
-        timers.append(memory.paused_since_s + policy.pause.length_s)
+    timers = [approval.given_s + policy.approval.valid_s for approval in memory.people.approvals.values()]
+    timers += [rejection.until_s for rejection in memory.people.rejections.values()]
+    if memory.halt.paused_reason and not memory.halt.paused_by:
+        timers.append(memory.halt.paused_since_s + policy.pause.length_s)
     return timers

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autopilot.core.model.memory import ControllerMemory, ViewRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.intake import ViewRecord
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import Freshness
 from autopilot.core.model.records import Observation, View
@@ -48,7 +49,7 @@ def look(
     suspected: list[float] = []
     for view in views:
         key = key_of(view)
-        before = memory.views.get(key)
+        before = memory.intake.views.get(key)
         problem = _unusable(view, before, now_s, policy)
         if not problem:
             records[key] = _judge(before, view, policy)
@@ -60,7 +61,7 @@ def look(
         if key in records and records[key].lists:
             suspected.append(records[key].counted_s + rules.apart_s)
     wake_s = (now_s + rules.look_again_s, *suspected) if reasons else ()
-    return Sight("; ".join(dict.fromkeys(reasons)), records if views else dict(memory.views), wake_s)
+    return Sight("; ".join(dict.fromkeys(reasons)), records if views else dict(memory.intake.views), wake_s)
 
 
 def listed_s(observation: Observation) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import blake2s
 
 from autopilot.core.model.codes import Code
-from autopilot.core.model.memory import Approval, Rejection
+from autopilot.core.model.memory.people import Approval, Rejection
 from autopilot.core.model.objects import Seen, SideEffect, SubjectKind, Taken
 from autopilot.core.model.policy_bounds import ApprovalRules
 from autopilot.core.model.records import Proposal, RejectionScope

@@ -21,8 +21,8 @@ from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable
 from autopilot.core.model.stops import Save, StopReason
 
 if TYPE_CHECKING:  # memory holds proposals and instructions, which hold verbs
-    from autopilot.core.model.idle_memory import ShrunkService
-    from autopilot.core.model.memory import RecutRecord
+    from autopilot.core.model.memory.geometry import RecutRecord
+    from autopilot.core.model.memory.idle import ShrunkService
 
 START = "start"
 """The wish of a gang that is to start."""

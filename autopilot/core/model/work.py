@@ -92,7 +92,7 @@ def leaves_still(snapshot: ClusterSnapshot, row: int, incarnation: int, since_s:
 
 def evicted_uids(memory: ControllerMemory) -> list[str]:
     """Workloads with an eviction under way."""
-    effects = (entry.instruction for entry in memory.in_flight.values())
+    effects = (entry.instruction for entry in memory.effects.in_flight.values())
     return [effect.subject.uid for effect in effects if effect.operation.stops]
 
 

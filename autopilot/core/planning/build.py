@@ -8,7 +8,8 @@ import numpy as np
 
 from autopilot.core.facts.table import Kept
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition, ControllerMemory
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import About, Code, Evidence, Note, NoteCode, Observation
 from autopilot.core.model.snapshot import ClusterSnapshot, State

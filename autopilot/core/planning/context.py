@@ -15,7 +15,8 @@ from typing import TypeVar, cast
 import numpy as np
 
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition, ControllerMemory
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.records import Code, Proposal
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, State
 from autopilot.core.model.work import evicted_uids, holding_mask, named, running_since, whole_gpus
@@ -274,7 +275,7 @@ class Context(Facts):
 
     def cooling(self) -> set[str]:
         """Uids of workloads that were disrupted, or released a promise, recently."""
-        return {name for name, until_s in self.memory.cooled_until_s.items() if until_s > self.now_s}
+        return {name for name, until_s in self.memory.budget.cooled_until_s.items() if until_s > self.now_s}
 
     def settled(self, most_gpus: float = inf) -> Running:
         """Candidates for weighed preemption (see `_old_and_saved`).

@@ -15,7 +15,7 @@ from autopilot.core.geometry.cutting import PoolState
 from autopilot.core.geometry.layouts import bits_of
 from autopilot.core.geometry.pools import Books, Pool
 from autopilot.core.hardware.xid_facts import out_of_use
-from autopilot.core.model.memory import RecutRecord
+from autopilot.core.model.memory.geometry import RecutRecord
 from autopilot.core.model.snapshot import I32, Bools, Recut
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.held_instances import barred_instances
@@ -184,10 +184,10 @@ def bits_in(pool: Pool, cuts: Iterable[tuple[str, int]]) -> int:
 
 def records_of(ctx: Context, uuids: list[str]) -> list[tuple[int, RecutRecord]]:
     """The latest changes of these GPUs, by place."""
-    if not ctx.memory.recuts:
+    if not ctx.memory.geometry.recuts:
         return []
     place = {uuid: number for number, uuid in enumerate(uuids)}
-    return [(place[uuid], record) for uuid, record in ctx.memory.recuts.items() if uuid in place]
+    return [(place[uuid], record) for uuid, record in ctx.memory.geometry.recuts.items() if uuid in place]
 
 
 def _in_use(ctx: Context) -> Bools:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autopilot.core.model.memory import Disruption
+from autopilot.core.model.memory.budget import Disruption
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.snapshot import SloClass

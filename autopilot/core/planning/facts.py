@@ -19,7 +19,8 @@ from autopilot.core.checkpoints.writers import cannot_save
 from autopilot.core.facts.table import fact, root
 from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.idle.verdict import entity_activity, work_activity
-from autopilot.core.model.memory import ControllerMemory, OpenProposal
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.people import OpenProposal
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Proposal, Reservation
 from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, MemberTable, State, WorkloadTable
@@ -160,12 +161,12 @@ class Facts(SnapshotFacts):
     _level = _root(lambda own: own.policy.reservation.level)
     _spot_saves = _root(lambda own: own.policy.placement.spot_saves)
     _memory = _root(lambda own: own.recalled)
-    _reservations = _root(lambda own: own.recalled.reservations)
-    _conditions = _root(lambda own: own.recalled.conditions)
-    _weighed_stops = _root(lambda own: own.recalled.weighed_stops)
-    _cooled = _root(lambda own: own.recalled.cooled_until_s)
-    _services = _root(lambda own: own.recalled.services)
-    _open_proposals = _root(lambda own: own.recalled.open_proposals)
+    _reservations = _root(lambda own: own.recalled.plan.reservations)
+    _conditions = _root(lambda own: own.recalled.plan.conditions)
+    _weighed_stops = _root(lambda own: own.recalled.losses.weighed_stops)
+    _cooled = _root(lambda own: own.recalled.budget.cooled_until_s)
+    _services = _root(lambda own: own.recalled.replicas.services)
+    _open_proposals = _root(lambda own: own.recalled.people.open_proposals)
     _busy = _root(lambda own: own.busy)
 
     review_now_s = fact(review_start, now_s, _policy)

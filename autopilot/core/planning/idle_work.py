@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopilot.core.idle.ladder import Rung
-from autopilot.core.model.idle_memory import IdleStep
+from autopilot.core.model.memory.idle import IdleStep
 from autopilot.core.model.modes import ACTIONS_WITH
 from autopilot.core.model.policy import Effect, Mode
 from autopilot.core.planning.context import Context
@@ -14,7 +14,7 @@ from autopilot.core.quota.ledger import ALL
 
 def steps_under_way(ctx: Context) -> set[str]:
     """Work with any effect under way, by uid."""
-    return {entry.instruction.subject.uid for entry in ctx.memory.in_flight.values()}
+    return {entry.instruction.subject.uid for entry in ctx.memory.effects.in_flight.values()}
 
 
 def borrowed(ctx: Context, rung: Rung) -> bool:

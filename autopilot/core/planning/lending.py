@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import GuaranteeRule, Tenancy
 from autopilot.core.model.snapshot import F64, I32, Bools, QueueOrder, QueueTable, State
 from autopilot.core.model.work import gpu_parts
@@ -193,7 +193,12 @@ def _overused(ctx: Context, shares: tuple[bool, ...]) -> dict[int, Overuse]:
     }
     used, due, held, part = (
         {queue: known.get(str(names[queue]), 0.0) for queue in fair}
-        for known in (memory.standing_use_gpu_s, memory.standing_part_gpu_s, memory.held_gpus, memory.part_gpus)
+        for known in (
+            memory.use.standing_use_gpu_s,
+            memory.use.standing_part_gpu_s,
+            memory.use.held_gpus,
+            memory.use.part_gpus,
+        )
     )
     in_all, fair_in_all, held_in_all = sum(used.values()), max(sum(fair.values()), EPSILON), sum(held.values())
     found = {}

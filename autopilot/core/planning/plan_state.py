@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.memory import Condition, Disruption
+from autopilot.core.model.memory.budget import Disruption
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.records import Code, Note, Refusals, Reservation
 from autopilot.core.model.snapshot import F64, I8, I32, Bools
 from autopilot.core.placement.shapes import Miss, Shape

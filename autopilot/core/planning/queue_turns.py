@@ -8,8 +8,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.idle_memory import IdleStep
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.idle import IdleStep
 from autopilot.core.model.snapshot import I8, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import gpu_part, gpu_parts, named, overdue_mask
 from autopilot.core.ordering.queue_order import QueueRotation
@@ -105,7 +105,7 @@ def approval_ranks(ctx: Context, rows: NDArray[np.integer]) -> I8:
     Starts that were shown without victims may rest on the victims of another: those that may take them come first.
     """
     ranks: dict[str, int] = {}
-    for each in ctx.memory.approvals.values():
+    for each in ctx.memory.people.approvals.values():
         if each.seen.starts and each.given_s > ctx.now_s - ctx.policy.approval.valid_s:
             ranks[each.seen.uid] = min(ranks.get(each.seen.uid, 1), int(each.seen.taken_gpus == 0.0))
     if not ranks:

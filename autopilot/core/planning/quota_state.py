@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from autopilot.core.model.memory import Condition
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.policy_bounds import Protection
 from autopilot.core.model.records import Code

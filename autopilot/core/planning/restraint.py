@@ -9,11 +9,11 @@ from autopilot.core.model.memory import ControllerMemory
 
 def is_capped(memory: ControllerMemory, action: str) -> bool:
     """True while the action may only recommend."""
-    record = memory.kept_promises.get(action)
+    record = memory.trust.kept_promises.get(action)
     return record is not None and record.capped_s < inf
 
 
 def is_paused(memory: ControllerMemory, action: str) -> bool:
     """True while the action is paused by a storm."""
-    record = memory.storms.get(action)
+    record = memory.trust.storms.get(action)
     return record is not None and record.since_s < inf

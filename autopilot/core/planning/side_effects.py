@@ -57,7 +57,7 @@ def passed(ctx: Context, action: str, row: int, layout: Layout) -> tuple[SideEff
     """
     if getattr(ctx.policy.modes, action) != Mode.APPROVE:
         return ()
-    approved = bool(ctx.memory.approvals) and approved_starts(ctx, np.array([row]))[0]
+    approved = bool(ctx.memory.people.approvals) and approved_starts(ctx, np.array([row]))[0]
     gpus, classes = ctx.observation.snapshot.workloads.gpus, ctx.observation.snapshot.workloads.slo_class
     asked = [each for each in ctx.plan.asked if classes[each] == classes[row]]
     rows = _displaced(ctx, row, layout) if approved else asked[-MOST_PASSED:]

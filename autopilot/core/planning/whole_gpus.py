@@ -15,7 +15,7 @@ import numpy as np
 
 from autopilot.core.geometry.cutting import Cut, PoolState, chances_of
 from autopilot.core.geometry.pools import Pool
-from autopilot.core.model.memory import RecutRecord
+from autopilot.core.model.memory.geometry import RecutRecord
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, I32, I64, Topology
 from autopilot.core.placement.shapes import Shape, host_members, suitable_nodes
@@ -191,7 +191,7 @@ def _coming(ctx: Context) -> I64:
     They leave MIG mode, or stay whole while the engine stops their node for others.
     """
     found = np.zeros(len(ctx.observation.snapshot.nodes.id), np.int64)
-    if any(_comes(record) for record in ctx.memory.recuts.values()):
+    if any(_comes(record) for record in ctx.memory.geometry.recuts.values()):
         gpus = ctx.observation.snapshot.gpus
         for row, record in records_of(ctx, gpus.uuid.tolist()):
             found[gpus.node[row]] += _comes(record) and bool(gpus.healthy[row])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from autopilot.core.idle.evidence import return_cost_gpu_s
 from autopilot.core.idle.ladder import Rung
-from autopilot.core.model.idle_memory import IdleStep
+from autopilot.core.model.memory.idle import IdleStep
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.placement.shapes import shape_of
 from autopilot.core.planning.context import Context

@@ -121,7 +121,7 @@ def _victims(ctx: Context, at: int, may: Bools) -> Scenario | str:
 def _stopped_lately(ctx: Context) -> Bools:
     """Work that was disrupted within `room.reversal_s`: it is not stopped for room again. Shape [workloads]."""
     within_s = ctx.policy.room.reversal_s
-    uids = [entry.uid for entry in ctx.memory.disrupted if entry.at_s + within_s > ctx.now_s]
+    uids = [entry.uid for entry in ctx.memory.budget.disrupted if entry.at_s + within_s > ctx.now_s]
     return named(ctx.observation.snapshot.workloads.uid, uids)
 
 

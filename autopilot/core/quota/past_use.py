@@ -17,6 +17,7 @@ from math import inf, log, log2
 import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.use import UseMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import F64, ClusterSnapshot, QueueTable
 from autopilot.core.model.work import held_gpus
@@ -35,55 +36,41 @@ def remember_use(
 
     Until `now_s`, the holding of the last observation counts. Nothing is kept if past use does not count.
     """
-    half_life_s = policy.tenancy.usage_half_life_s
+    half_life_s, use = policy.tenancy.usage_half_life_s, memory.use
     if not half_life_s or len(snapshot.queues.id) <= 2:
-        return _forgetful(memory) if memory.usage_at_s > -np.inf else memory
-    since_s = memory.usage_at_s if memory.usage_at_s > -np.inf else now_s
+        return replace(memory, use=UseMemory()) if use.usage_at_s > -np.inf else memory
+    since_s = use.usage_at_s if use.usage_at_s > -np.inf else now_s
     if since_s <= review_s:  # else it was computed before the holding changed, in this same period
         for_s = review_s - since_s
-        memory = replace(
-            memory,
-            standing_use_gpu_s=_decayed(memory.usage_gpu_s, memory.held_gpus, for_s, half_life_s),
-            standing_part_gpu_s=_decayed(memory.part_gpu_s, memory.part_gpus, for_s, half_life_s),
+        use = replace(
+            use,
+            standing_use_gpu_s=_decayed(use.usage_gpu_s, use.held_gpus, for_s, half_life_s),
+            standing_part_gpu_s=_decayed(use.part_gpu_s, use.part_gpus, for_s, half_life_s),
         )
     held = _held(snapshot)
-    if held == memory.held_gpus and memory.usage_at_s > -np.inf:
-        return memory
-    return replace(_summed(memory, now_s, half_life_s), held_gpus=held)
+    if held != use.held_gpus or use.usage_at_s == -np.inf:
+        use = replace(_summed(use, now_s, half_life_s), held_gpus=held)
+    return memory if use is memory.use else replace(memory, use=use)
 
 
 def remember_parts(
     memory: ControllerMemory, part_gpus: Mapping[str, float], now_s: float, policy: Policy
 ) -> ControllerMemory:
     """Memory with the parts of the cluster from `now_s` on, GPUs by queue. Until then those of before count."""
-    half_life_s = policy.tenancy.usage_half_life_s
-    if memory.usage_at_s == -np.inf or not half_life_s or part_gpus == memory.part_gpus:
+    half_life_s, use = policy.tenancy.usage_half_life_s, memory.use
+    if use.usage_at_s == -np.inf or not half_life_s or part_gpus == use.part_gpus:
         return memory
-    return replace(_summed(memory, now_s, half_life_s), part_gpus=part_gpus)
+    return replace(memory, use=replace(_summed(use, now_s, half_life_s), part_gpus=part_gpus))
 
 
-def _summed(memory: ControllerMemory, now_s: float, half_life_s: float) -> ControllerMemory:
-    """Memory with its sums as of now."""
-    for_s = now_s - memory.usage_at_s if memory.usage_at_s > -np.inf else 0.0
+def _summed(use: UseMemory, now_s: float, half_life_s: float) -> UseMemory:
+    """Past use with its sums as of now."""
+    for_s = now_s - use.usage_at_s if use.usage_at_s > -np.inf else 0.0
     return replace(
-        memory,
-        usage_gpu_s=_decayed(memory.usage_gpu_s, memory.held_gpus, for_s, half_life_s),
-        part_gpu_s=_decayed(memory.part_gpu_s, memory.part_gpus, for_s, half_life_s),
+        use,
+        usage_gpu_s=_decayed(use.usage_gpu_s, use.held_gpus, for_s, half_life_s),
+        part_gpu_s=_decayed(use.part_gpu_s, use.part_gpus, for_s, half_life_s),
         usage_at_s=now_s,
-    )
-
-
-def _forgetful(memory: ControllerMemory) -> ControllerMemory:
-    """Memory without past use."""
-    return replace(
-        memory,
-        usage_gpu_s={},
-        standing_use_gpu_s={},
-        held_gpus={},
-        part_gpu_s={},
-        standing_part_gpu_s={},
-        part_gpus={},
-        usage_at_s=-inf,
     )
 
 
@@ -120,9 +107,9 @@ def corrected_weights(memory: ControllerMemory, queues: QueueTable, policy: Poli
     fair share. k is `tenancy.usage_weight`; the result is at least a tenth of w.
     """
     rules = policy.tenancy
-    if not memory.standing_use_gpu_s or not rules.usage_weight or not rules.usage_half_life_s:
+    if not memory.use.standing_use_gpu_s or not rules.usage_weight or not rules.usage_half_life_s:
         return None
-    used = np.array([memory.standing_use_gpu_s.get(str(name), 0.0) for name in queues.id.tolist()])
+    used = np.array([memory.use.standing_use_gpu_s.get(str(name), 0.0) for name in queues.id.tolist()])
     for queue in range(len(used) - 1, 0, -1):  # children come after their parents
         used[queues.parent[queue]] += used[queue]
     weights = queues.weight.astype(float).copy()

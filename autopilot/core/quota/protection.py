@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.snapshot import GPU_MILLI, Bools, ClusterSnapshot, State, WorkloadTable
 from autopilot.core.model.work import entry_milli, holding_mask, named
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger

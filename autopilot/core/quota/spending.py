@@ -36,19 +36,19 @@ class Spent:
 def remember_spending(memory: ControllerMemory, snapshot: ClusterSnapshot, now_s: float) -> ControllerMemory:
     """Memory with the use since the last observation booked by day, and the GPUs held from now on."""
     held = _held(snapshot)
-    since_s = memory.spent_until_s if memory.spent_until_s > -np.inf else now_s
-    if held == memory.spending_gpus and memory.spent_until_s > -np.inf:
+    since_s = memory.spending.spent_until_s if memory.spending.spent_until_s > -np.inf else now_s
+    if held == memory.spending.spending_gpus and memory.spending.spent_until_s > -np.inf:
         return memory  # nothing changed: the same rate continues
-    spent = _booked(memory.spent_gpu_s, memory.spending_gpus, since_s, now_s)
+    spent = _booked(memory.spending.spent_gpu_s, memory.spending.spending_gpus, since_s, now_s)
     kept = {tenant: tuple(sorted(days.items())) for tenant, days in spent.items()}
-    return replace(memory, spent_gpu_s=kept, spending_gpus=held, spent_until_s=now_s)
+    return replace(memory, spending=replace(memory.spending, spent_gpu_s=kept, spending_gpus=held, spent_until_s=now_s))
 
 
 def spent_by(memory: ControllerMemory, now_s: float) -> dict[str, Spent]:
     """Use of each tenant, as of `now_s`."""
-    since_s = memory.spent_until_s if memory.spent_until_s > -np.inf else now_s
+    since_s = memory.spending.spent_until_s if memory.spending.spent_until_s > -np.inf else now_s
     today, found = floor(now_s / DAY_S), {}
-    for tenant, days in _booked(memory.spent_gpu_s, memory.spending_gpus, since_s, now_s).items():
+    for tenant, days in _booked(memory.spending.spent_gpu_s, memory.spending.spending_gpus, since_s, now_s).items():
         past = now_s / DAY_S - today
         last = days.get(today, 0.0) + (1.0 - past) * days.get(today - 1, 0.0)
         before = [days[day] for day in sorted(days) if day < today - 1]

@@ -54,7 +54,7 @@ def _hold(ctx: Context, row: int) -> None:
     usable = ctx.whatif.gpu_usable & right & ~own
     ready = np.bincount(snapshot.gpus.node[usable & _free_by(ctx, start_s)], minlength=count)
     most = np.bincount(snapshot.gpus.node[usable], minlength=count)
-    before = named(snapshot.nodes.id, ctx.memory.advance.get(name, ()))
+    before = named(snapshot.nodes.id, ctx.memory.plan.advance.get(name, ()))
     counts = _choose(ready, before, left)
     counts += _choose(most - counts, before, left - int(counts.sum()))
     chosen = np.flatnonzero(counts)

@@ -13,26 +13,28 @@ from autopilot.core.model.snapshot import State
 
 def open_requests(memory: ControllerMemory) -> Mapping[str, tuple[str, int]]:
     """Requests under way: the pool and the number of its nodes, by the uid of their gang."""
-    effects = (entry.instruction for entry in memory.in_flight.values())
+    effects = (entry.instruction for entry in memory.effects.in_flight.values())
     asked = ((each.subject.uid, each.operation.asked_nodes) for each in effects)
     return {uid: nodes for uid, nodes in asked if nodes is not None}
 
 
 def follow_requests(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
     """Memory after a fresh and complete view: without gangs that wait no more, or that may ask again."""
-    if not memory.requested_s:
+    if not memory.nodes.requested_s:
         return memory
     work = observation.snapshot.workloads
     waiting = set(work.uid[work.state == State.PENDING].tolist())
     kept = {
         uid: since_s
-        for uid, since_s in memory.requested_s.items()
+        for uid, since_s in memory.nodes.requested_s.items()
         if uid in waiting and observation.now_s < since_s + policy.capacity.retry_s
     }
-    return replace(memory, requested_s=kept)
+    return replace(memory, nodes=replace(memory.nodes, requested_s=kept))
 
 
 def with_requests(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
     """Memory with the gangs for which nodes are asked for from now on."""
     new = {each.subject.uid: now_s for each in proposals if each.accepted and each.change.asks_nodes}
-    return replace(memory, requested_s={**memory.requested_s, **new}) if new else memory
+    return (
+        replace(memory, nodes=replace(memory.nodes, requested_s={**memory.nodes.requested_s, **new})) if new else memory
+    )

@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.hardware.xid_facts import node_restarts, out_of_use
-from autopilot.core.model.memory import ControllerMemory, CordonRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.recovery import CordonRecord
 from autopilot.core.model.records import Observation, Proposal
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot
 from autopilot.core.tracking.under_recut import under_recut
@@ -29,7 +30,7 @@ def to_cordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
     bad = np.zeros(len(snapshot.nodes.id), np.bool_)
     bad[snapshot.gpus.node[condemning(memory, snapshot)]] = True
     bad &= ~snapshot.nodes.cordoned
-    return [row for row in np.flatnonzero(bad).tolist() if str(snapshot.nodes.id[row]) not in memory.cordons]
+    return [row for row in np.flatnonzero(bad).tolist() if str(snapshot.nodes.id[row]) not in memory.recovery.cordons]
 
 
 def condemning(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
@@ -43,19 +44,20 @@ def to_uncordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int
     return [
         row
         for row in np.flatnonzero(sound).tolist()
-        if str(snapshot.nodes.id[row]) in memory.cordons and not _under_way(memory, str(snapshot.nodes.id[row]))
+        if str(snapshot.nodes.id[row]) in memory.recovery.cordons
+        and not _under_way(memory, str(snapshot.nodes.id[row]))
     ]
 
 
 def follow_cordons(memory: ControllerMemory, observation: Observation) -> ControllerMemory:
     """Memory after a fresh and complete view: without cordons that ended, and those that did not come about."""
-    if not memory.cordons:
+    if not memory.recovery.cordons:
         return memory
     nodes = observation.snapshot.nodes
     bad = out_of_use(nodes, observation.snapshot.gpus)[0]
     rows = {str(name): row for row, name in enumerate(nodes.id.tolist())}
     opened, kept = opened_by_people(memory, observation.snapshot), {}
-    for name, record in memory.cordons.items():
+    for name, record in memory.recovery.cordons.items():
         row = rows.get(name)
         if row is None:
             continue
@@ -67,24 +69,24 @@ def follow_cordons(memory: ControllerMemory, observation: Observation) -> Contro
             or (bad[row] and observation.now_s < record.since_s + RETRY_S)
         ):
             kept[name] = replace(record, opened=name in opened)
-    return replace(memory, cordons=kept)
+    return replace(memory, recovery=replace(memory.recovery, cordons=kept))
 
 
 def opened_by_people(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[str]:
     """Nodes (names) cordoned by the controller and opened by somebody else."""
-    if not memory.cordons:
+    if not memory.recovery.cordons:
         return set()
-    seen = {name for name, record in memory.cordons.items() if record.seen and not _under_way(memory, name)}
+    seen = {name for name, record in memory.recovery.cordons.items() if record.seen and not _under_way(memory, name)}
     return seen & set(snapshot.nodes.id[~snapshot.nodes.cordoned].tolist())
 
 
 def cordon_timers_s(memory: ControllerMemory) -> list[float]:
     """When a cordon that did not come about is tried again."""
-    return [record.since_s + RETRY_S for record in memory.cordons.values() if not record.seen]
+    return [record.since_s + RETRY_S for record in memory.recovery.cordons.values() if not record.seen]
 
 
 def _under_way(memory: ControllerMemory, node: str) -> bool:
-    effects = (entry.instruction for entry in memory.in_flight.values())
+    effects = (entry.instruction for entry in memory.effects.in_flight.values())
     return any(effect.operation.closes is not None and effect.subject.uid == node for effect in effects)
 
 
@@ -95,4 +97,8 @@ def with_cordons(memory: ControllerMemory, proposals: Iterable[Proposal], now_s:
         for proposal in proposals
         if proposal.accepted and proposal.change.closes
     }
-    return replace(memory, cordons={**memory.cordons, **new}) if new else memory
+    return (
+        replace(memory, recovery=replace(memory.recovery, cordons={**memory.recovery.cordons, **new}))
+        if new
+        else memory
+    )

@@ -14,7 +14,7 @@ from statistics import NormalDist, median
 import numpy as np
 
 from autopilot.core.model.forecast import REQUESTS, Forecast
-from autopilot.core.model.memory import ServiceRecord
+from autopilot.core.model.memory.replicas import ServiceRecord
 from autopilot.core.model.policy import Policy, ScaleAhead
 from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State

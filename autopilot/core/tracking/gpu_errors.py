@@ -18,7 +18,8 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.hardware.xid_facts import Remedy, remedies, remedy_of
-from autopilot.core.model.memory import ControllerMemory, ErrorRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.recovery import ErrorRecord
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.tracking.cordons import opened_by_people
 
@@ -39,26 +40,30 @@ def follow_errors(memory: ControllerMemory, snapshot: ClusterSnapshot, *, truste
     """Memory after a view that `with_gravest` made. A view that is not trusted ends no error."""
     gpus, nodes = snapshot.gpus, snapshot.nodes
     bad = np.flatnonzero(remedies(gpus.xid) > Remedy.NONE).tolist()
-    if not bad and not memory.gpu_errors:
+    if not bad and not memory.recovery.gpu_errors:
         return memory
-    kept = dict(memory.gpu_errors)
+    kept = dict(memory.recovery.gpu_errors)
     if trusted:
         shown = set(gpus.uuid.tolist())
         kept = {uuid: record for uuid, record in _in_force(memory, snapshot).items() if uuid not in shown}
     for row in bad:
         node = gpus.node[row]
         kept[str(gpus.uuid[row])] = ErrorRecord(int(gpus.xid[row]), str(nodes.id[node]), str(nodes.boot[node]))
-    return memory if kept == memory.gpu_errors else replace(memory, gpu_errors=kept)
+    return (
+        memory
+        if kept == memory.recovery.gpu_errors
+        else replace(memory, recovery=replace(memory.recovery, gpu_errors=kept))
+    )
 
 
 def _in_force(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Mapping[str, ErrorRecord]:
     """Records of the present boots, without those of nodes that a person has just opened."""
-    if not memory.gpu_errors:
+    if not memory.recovery.gpu_errors:
         return {}
     boots = dict(zip(snapshot.nodes.id.tolist(), snapshot.nodes.boot.tolist(), strict=True))
-    opened = {name for name in opened_by_people(memory, snapshot) if not memory.cordons[name].opened}
+    opened = {name for name in opened_by_people(memory, snapshot) if not memory.recovery.cordons[name].opened}
     return {
         uuid: record
-        for uuid, record in memory.gpu_errors.items()
+        for uuid, record in memory.recovery.gpu_errors.items()
         if boots.get(record.node) == record.boot and record.node not in opened
     }

@@ -14,13 +14,16 @@ def remember_idle_nodes(
     memory: ControllerMemory, unneeded: Iterable[str], observation: Observation, policy: Policy
 ) -> ControllerMemory:
     """Memory after a plan: since when each node is unneeded. Nodes that are gone are forgotten."""
-    if not policy.capacity.pools and not memory.offered_s:
+    if not policy.capacity.pools and not memory.nodes.offered_s:
         return memory
     there = set(observation.snapshot.nodes.id.tolist())
     return replace(
         memory,
-        idle_nodes_s={name: memory.idle_nodes_s.get(name, observation.now_s) for name in unneeded},
-        offered_s={name: at_s for name, at_s in memory.offered_s.items() if name in there},
+        nodes=replace(
+            memory.nodes,
+            idle_nodes_s={name: memory.nodes.idle_nodes_s.get(name, observation.now_s) for name in unneeded},
+            offered_s={name: at_s for name, at_s in memory.nodes.offered_s.items() if name in there},
+        ),
     )
 
 
@@ -32,10 +35,10 @@ def settle_offers(
     Where the action does not act, no offer stands: the actuator takes those back that it finds.
     """
     if not policy.modes.acts(Effect.OFFER):
-        return replace(memory, offered_s={}) if memory.offered_s else memory
-    offered = dict(memory.offered_s)
+        return replace(memory, nodes=replace(memory.nodes, offered_s={})) if memory.nodes.offered_s else memory
+    offered = dict(memory.nodes.offered_s)
     for outcome in outcomes:
-        entry = memory.in_flight.get(outcome.instruction_id)
+        entry = memory.effects.in_flight.get(outcome.instruction_id)
         if entry is None or outcome.kind != OutcomeKind.DONE:
             continue
         offers, node = entry.instruction.operation.offers, entry.instruction.subject.uid
@@ -43,10 +46,12 @@ def settle_offers(
             offered[node] = now_s
         elif offers is False:
             offered.pop(node, None)
-    return replace(memory, offered_s=offered) if offered != memory.offered_s else memory
+    return (
+        replace(memory, nodes=replace(memory.nodes, offered_s=offered)) if offered != memory.nodes.offered_s else memory
+    )
 
 
 def being_offered(memory: ControllerMemory) -> set[str]:
     """Nodes whose offer is being made or taken back."""
-    effects = (entry.instruction for entry in memory.in_flight.values())
+    effects = (entry.instruction for entry in memory.effects.in_flight.values())
     return {each.subject.uid for each in effects if each.operation.offers is not None}

@@ -24,7 +24,9 @@ from dataclasses import dataclass, replace
 from autopilot.core.intake.sight import WORK, listed_s
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
-from autopilot.core.model.memory import CONTRACT_WINDOW_S, ControllerMemory, Failure, InFlight
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import CONTRACT_WINDOW_S
+from autopilot.core.model.memory.effects import Failure, InFlight
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import UNNAMED, Cause, Instruction, Observation, Outcome, OutcomeKind, Subject
@@ -66,9 +68,9 @@ def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
 
 def halted(memory: ControllerMemory, observation: Observation) -> str:
     """Why nothing may act now: kill switch or pause; "" otherwise."""
-    if observation.kill_switch or memory.killed:
+    if observation.kill_switch or memory.halt.killed:
         return "kill switch"
-    return memory.paused_reason
+    return memory.halt.paused_reason
 
 
 def absorb(
@@ -79,10 +81,10 @@ def absorb(
 
     A `blind` tick uses only outcomes. A person who `resumed` knows of the failures up to now.
     """
-    if memory.in_flight or observation.outcomes:
+    if memory.effects.in_flight or observation.outcomes:
         memory = _follow_effects(memory, observation, policy, blind=blind)
     if resumed:
-        memory = resume_all(replace(memory, failed=(), refused_until_s={}))
+        memory = resume_all(replace(memory, effects=replace(memory.effects, failed=(), refused_until_s={})))
     return memory if blind else _expire(memory, observation, policy)
 
 
@@ -124,7 +126,7 @@ def followed(
     now_s, world = observation.now_s, _World(observation)
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
     found = []
-    for key, entry in _in_order(memory.in_flight):
+    for key, entry in _in_order(memory.effects.in_flight):
         after = _answered(entry, outcomes.get(key), now_s, policy)
         found.append(after if blind else _shown(entry, after, world, policy))
     return found
@@ -136,9 +138,9 @@ def _follow_effects(
     now_s = observation.now_s
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
     open_effects: dict[str, InFlight] = {}
-    declined, failed, again = [], [], {each.uid for each in memory.failed}
-    failures = list(memory.failed)
-    refused = dict(memory.refused_until_s)
+    declined, failed, again = [], [], {each.uid for each in memory.effects.failed}
+    failures = list(memory.effects.failed)
+    refused = dict(memory.effects.refused_until_s)
     for after in followed(memory, observation, policy, blind=blind):
         key = after.instruction.id
         outcome = outcomes.get(key)
@@ -153,7 +155,9 @@ def _follow_effects(
                 refused[uid] = now_s + policy.pause.window_s
         if after.state not in ENDED:
             open_effects[key] = after
-    memory = replace(memory, in_flight=open_effects, failed=tuple(failures), refused_until_s=refused)
+    memory = replace(
+        memory, effects=replace(memory.effects, in_flight=open_effects, failed=tuple(failures), refused_until_s=refused)
+    )
     memory = count_failed(memory, (each for each in failed if each.instruction.subject.uid not in again), now_s)
     return _without_declined(memory, declined, now_s, policy) if declined else memory
 
@@ -239,10 +243,16 @@ def _without_declined(
     The newcomers of these starts are planned again immediately, with other victims.
     """
     alone_s = max(policy.hysteresis.cool_down_s, policy.preemption.grace_s)
-    cooled = {**memory.cooled_until_s, **{effect.subject.uid: now_s + alone_s for effect in declined}}
+    cooled = {**memory.budget.cooled_until_s, **{effect.subject.uid: now_s + alone_s for effect in declined}}
     over = {effect.proposal_id for effect in declined}
-    pipelined_starts = tuple(pipelined for pipelined in memory.pipelined_starts if pipelined.proposal_id not in over)
-    return replace(memory, cooled_until_s=cooled, pipelined_starts=pipelined_starts)
+    pipelined_starts = tuple(
+        pipelined for pipelined in memory.starts.pipelined_starts if pipelined.proposal_id not in over
+    )
+    return replace(
+        memory,
+        budget=replace(memory.budget, cooled_until_s=cooled),
+        starts=replace(memory.starts, pipelined_starts=pipelined_starts),
+    )
 
 
 def takes_room(instruction: Instruction) -> bool:
@@ -272,7 +282,7 @@ def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now
     return min(
         (
             entry.instruction.deadline_s
-            for key, entry in memory.in_flight.items()
+            for key, entry in memory.effects.in_flight.items()
             if key not in done and entry.instruction.deadline_s > now_s
         ),
         default=float("inf"),
@@ -301,38 +311,35 @@ def _expire(memory: ControllerMemory, observation: Observation, policy: Policy) 
     """Drop expired entries; pause after too many failures."""
     now_s = observation.now_s
     pause, kept_s = policy.pause, max(policy.budget.window_s, policy.room.reversal_s, CONTRACT_WINDOW_S)
-    failed = tuple(each for each in memory.failed if each.at_s + pause.window_s > now_s)
-    reason, since_s = memory.paused_reason, memory.paused_since_s
-    if reason and not memory.paused_by and now_s >= since_s + pause.length_s:
+    failed = tuple(each for each in memory.effects.failed if each.at_s + pause.window_s > now_s)
+    reason, since_s = memory.halt.paused_reason, memory.halt.paused_since_s
+    if reason and not memory.halt.paused_by and now_s >= since_s + pause.length_s:
         reason, since_s, failed = "", float("nan"), ()
     if not reason and len(failed) >= pause.failures and _widespread(failed, observation.snapshot):
         objects = counted(len({each.uid for each in failed}), "object")
         reason = f"{counted(len(failed), 'effect')} on {objects} failed within {pause.window_s:g} s"
         since_s = now_s
     memory = judge_storms(memory, now_s, policy)
-    disrupted = tuple(entry for entry in memory.disrupted if entry.at_s + kept_s > now_s)
-    cooled = {key: until for key, until in memory.cooled_until_s.items() if until > now_s}
-    no_pipelined = {key: until for key, until in memory.no_pipelined_until_s.items() if until > now_s}
-    refused = {key: until for key, until in memory.refused_until_s.items() if until > now_s}
-    rejections = {key: each for key, each in memory.rejections.items() if each.until_s > now_s}
+    disrupted = tuple(entry for entry in memory.budget.disrupted if entry.at_s + kept_s > now_s)
+    cooled = {key: until for key, until in memory.budget.cooled_until_s.items() if until > now_s}
+    no_pipelined = {key: until for key, until in memory.starts.no_pipelined_until_s.items() if until > now_s}
+    refused = {key: until for key, until in memory.effects.refused_until_s.items() if until > now_s}
+    rejections = {key: each for key, each in memory.people.rejections.items() if each.until_s > now_s}
     if (
-        reason == memory.paused_reason
-        and len(failed) == len(memory.failed)
-        and len(disrupted) == len(memory.disrupted)
-        and len(cooled) == len(memory.cooled_until_s)
-        and len(no_pipelined) == len(memory.no_pipelined_until_s)
-        and len(refused) == len(memory.refused_until_s)
-        and len(rejections) == len(memory.rejections)
+        reason == memory.halt.paused_reason
+        and len(failed) == len(memory.effects.failed)
+        and len(disrupted) == len(memory.budget.disrupted)
+        and len(cooled) == len(memory.budget.cooled_until_s)
+        and len(no_pipelined) == len(memory.starts.no_pipelined_until_s)
+        and len(refused) == len(memory.effects.refused_until_s)
+        and len(rejections) == len(memory.people.rejections)
     ):
         return memory  # as at most ticks: nothing has expired
     return replace(
         memory,
-        failed=failed,
-        paused_reason=reason,
-        paused_since_s=since_s,
-        disrupted=disrupted,
-        cooled_until_s=cooled,
-        no_pipelined_until_s=no_pipelined,
-        refused_until_s=refused,
-        rejections=rejections,
+        effects=replace(memory.effects, failed=failed, refused_until_s=refused),
+        halt=replace(memory.halt, paused_reason=reason, paused_since_s=since_s),
+        budget=replace(memory.budget, disrupted=disrupted, cooled_until_s=cooled),
+        starts=replace(memory.starts, no_pipelined_until_s=no_pipelined),
+        people=replace(memory.people, rejections=rejections),
     )

@@ -21,7 +21,8 @@ from functools import cached_property
 import numpy as np
 
 from autopilot.core.model.identity import rows_by_uid
-from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.starts import Part, PipelinedStart
 from autopilot.core.model.records import Slot, Victim
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, State
 from autopilot.core.model.work import leaves_still
@@ -221,11 +222,11 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
         elif not leaves and slots and work.state[row] == State.PENDING and len(whatif.layout_of(row)):
             after[row] = whatif.layout_of(row)  # it takes others of the same node
 
-    for entry in memory.in_flight.values():
+    for entry in memory.effects.in_flight.values():
         effect = entry.instruction
         leaves = effect.operation.stops
         note(effect.subject.uid, effect.operation.slots, leaves=leaves)
-    for pipelined in memory.pipelined_starts:
+    for pipelined in memory.starts.pipelined_starts:
         for row, victim in victims_of(pipelined, whatif.snapshot, names).items():
             if row not in after:
                 note(victim.uid, victim.keeps if victim.how == "shrink" else (), leaves=True)

@@ -24,7 +24,8 @@ from math import ceil, inf, isfinite, isnan
 import numpy as np
 
 from autopilot.core.model.identity import rows_by_uid
-from autopilot.core.model.memory import ControllerMemory, Stop
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.losses import Stop
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.policy_promises import Promises
@@ -44,8 +45,12 @@ MOST_OPEN = 200
 
 def remember_promises(memory: ControllerMemory, made: Sequence[Promise]) -> ControllerMemory:
     """Memory with the promises of the actions that are executed now."""
-    room = MOST_OPEN - len(memory.promises)
-    return replace(memory, promises=(*memory.promises, *made[: max(room, 0)])) if made else memory
+    room = MOST_OPEN - len(memory.trust.promises)
+    return (
+        replace(memory, trust=replace(memory.trust, promises=(*memory.trust.promises, *made[: max(room, 0)])))
+        if made
+        else memory
+    )
 
 
 def follow_promises(
@@ -56,14 +61,14 @@ def follow_promises(
     policy: Policy,
 ) -> tuple[ControllerMemory, tuple[Realised, ...]]:
     """Memory after a trusted view, and the cases that finished with it. `stops`: those before `losses` were settled."""
-    if not memory.promises:
+    if not memory.trust.promises:
         return memory, ()
     view = _View(observation)
-    awaited = {stop.proposal_id for stop in memory.stops}
+    awaited = {stop.proposal_id for stop in memory.losses.stops}
     forgotten = _forgotten(memory, stops, losses, observation)
     still: list[Promise] = []
     over: list[Realised] = []
-    for before in memory.promises:
+    for before in memory.trust.promises:
         promise = _with_losses(before, losses, forgotten)
         used = tuple(_used(each, promise.until_s, view) for each in promise.beneficiaries)
         started = any(each.used_gpu_s > 0 or each.width > 0 for each in used)
@@ -73,12 +78,12 @@ def follow_promises(
             still.append(promise)
         else:
             over.append(_finished(promise))
-    records = dict(memory.kept_promises)
+    records = dict(memory.trust.kept_promises)
     for case in over:
         if not case.unknown:
             record = records.get(case.action, PromiseRecord())
             records[case.action] = _with_case(record, case, observation.now_s, policy.promises)
-    return replace(memory, promises=tuple(still), kept_promises=records), tuple(over)
+    return replace(memory, trust=replace(memory.trust, promises=tuple(still), kept_promises=records)), tuple(over)
 
 
 def _with_case(record: PromiseRecord, case: Realised, now_s: float, rules: Promises) -> PromiseRecord:
@@ -182,7 +187,7 @@ def _forgotten(
     memory: ControllerMemory, stops: Sequence[Stop], losses: Sequence[Loss], observation: Observation
 ) -> set[str]:
     """Proposals with a stop whose loss will not be known: it is no longer awaited, and nothing said how it ended."""
-    awaited = {stop.instruction_id for stop in memory.stops}
+    awaited = {stop.instruction_id for stop in memory.losses.stops}
     answered = {outcome.instruction_id for outcome in observation.outcomes}
     settled = {(loss.proposal_id, loss.workload) for loss in losses}
     return {
@@ -232,11 +237,11 @@ def least_gain_gpu_s(promised_gpu_s: float, rules: Promises) -> float:
 def judge_promises(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
     """Memory with the caps that begin now."""
     rules = policy.promises
-    capped = {name: each for name, each in memory.kept_promises.items() if _falls_short(each, rules)}
+    capped = {name: each for name, each in memory.trust.kept_promises.items() if _falls_short(each, rules)}
     if not capped:
         return memory
     begun = {name: replace(each, capped_s=now_s) for name, each in capped.items()}
-    return replace(memory, kept_promises={**memory.kept_promises, **begun})
+    return replace(memory, trust=replace(memory.trust, kept_promises={**memory.trust.kept_promises, **begun}))
 
 
 def _falls_short(record: PromiseRecord, rules: Promises) -> bool:
@@ -256,7 +261,7 @@ def _is_short(record: PromiseRecord, rules: Promises) -> bool:
 def cap_notes(before: Mapping[str, PromiseRecord], memory: ControllerMemory) -> tuple[Note, ...]:
     """A note on each cap that began or was lifted since."""
     notes = []
-    for action, record in memory.kept_promises.items():
+    for action, record in memory.trust.kept_promises.items():
         was, now = before.get(action, PromiseRecord()).capped_s < inf, record.capped_s < inf
         if now and not was:
             promised_gpu_s, realised_gpu_s = sums_of(record)

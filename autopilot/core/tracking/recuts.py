@@ -23,7 +23,9 @@ import numpy as np
 
 from autopilot.core.hardware import mig
 from autopilot.core.intake.sight import listed_s
-from autopilot.core.model.memory import ControllerMemory, Failure, InFlight, RecutRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.effects import Failure, InFlight
+from autopilot.core.model.memory.geometry import RecutRecord
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import About, Evidence, Geometry, Note, NoteCode, Observation, OutcomeKind
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut
@@ -75,13 +77,13 @@ def geometry_in_use(snapshot: ClusterSnapshot, gpu: int) -> Geometry:
 
 def set_aside(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     """GPUs that take no new work, whatever their node reports: a change was sent, or ended badly. Shape [gpus]."""
-    held = [uuid for uuid, record in memory.recuts.items() if record.state != "settled"]
+    held = [uuid for uuid, record in memory.geometry.recuts.items() if record.state != "settled"]
     return named(snapshot.gpus.uuid, held)
 
 
 def quarantined(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     """GPUs whose last change went wrong, so that they take no new work. Shape [gpus]."""
-    held = [uuid for uuid, record in memory.recuts.items() if record.state == "quarantined"]
+    held = [uuid for uuid, record in memory.geometry.recuts.items() if record.state == "quarantined"]
     return named(snapshot.gpus.uuid, held)
 
 
@@ -99,7 +101,7 @@ def follow_recuts(
     rows = {str(uuid): row for row, uuid in enumerate(observation.snapshot.gpus.uuid.tolist())}
     effects = {
         entry.instruction.subject.uid: entry
-        for entry in memory.in_flight.values()
+        for entry in memory.effects.in_flight.values()
         if entry.instruction.operation.cuts_gpu
     }
     refused = _refused(before, observation)
@@ -130,14 +132,20 @@ def follow_recuts(
                 failed.append(Failure(observation.now_s, uuid, ""))
         if not _forgotten(after, observation.now_s, policy):
             records[uuid] = after
-    in_flight = {key: entry for key, entry in memory.in_flight.items() if entry.instruction.subject.uid not in over}
-    memory = replace(memory, recuts=records, in_flight=in_flight, failed=(*memory.failed, *failed))
+    in_flight = {
+        key: entry for key, entry in memory.effects.in_flight.items() if entry.instruction.subject.uid not in over
+    }
+    memory = replace(
+        memory,
+        geometry=replace(memory.geometry, recuts=records),
+        effects=replace(memory.effects, in_flight=in_flight, failed=(*memory.effects.failed, *failed)),
+    )
     return memory, tuple(notes)
 
 
 def _with_others(memory: ControllerMemory, observation: Observation, policy: Policy) -> dict[str, RecutRecord]:
     """The records, and one for each change that a node reports and that was not started here."""
-    found, snapshot = dict(memory.recuts), observation.snapshot
+    found, snapshot = dict(memory.geometry.recuts), observation.snapshot
     if not policy.modes.on(Effect.RECUT):
         return found
     for row in np.flatnonzero(snapshot.gpus.recut != Recut.SETTLED).tolist():
@@ -166,7 +174,7 @@ def _refused(before: ControllerMemory, observation: Observation) -> set[str]:
         for outcome in observation.outcomes
         if outcome.kind in {OutcomeKind.CONFLICT, OutcomeKind.FAILED}
     }
-    return {entry.instruction.subject.uid for key, entry in before.in_flight.items() if key in refused}
+    return {entry.instruction.subject.uid for key, entry in before.effects.in_flight.items() if key in refused}
 
 
 def _follow(
@@ -254,7 +262,7 @@ def _notes(uuid: str, before: RecutRecord, after: RecutRecord) -> list[Note]:
 
 def changes_in_hour(memory: ControllerMemory, pool: str, now_s: float) -> int:
     """Changes of a pool that began within the last hour."""
-    records = [record for record in memory.recuts.values() if record.pool == pool]
+    records = [record for record in memory.geometry.recuts.values() if record.pool == pool]
     return sum(start_s + HOUR_S > now_s for record in records for start_s in record.starts_s)
 
 
@@ -263,7 +271,7 @@ def recut_timers_s(memory: ControllerMemory, policy: Policy, now_s: float) -> li
     to look at a quarantined GPU again that seems to be repaired.
     """
     rules, timers = policy.regeometry, []
-    for record in memory.recuts.values():
+    for record in memory.geometry.recuts.values():
         timers += [record.deadline_s] if record.state in {"draining", "changing", "beside", "other"} else []
         timers += [now_s + policy.views.look_again_s] if record.state == "quarantined" and record.views else []
         timers += [record.since_s + rules.dwell_s, record.since_s + rules.return_s, record.turned_s + rules.return_s]

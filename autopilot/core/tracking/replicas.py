@@ -12,7 +12,8 @@ from math import floor, inf, log, nan
 
 import numpy as np
 
-from autopilot.core.model.memory import ControllerMemory, ServiceRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.replicas import ServiceRecord
 from autopilot.core.model.objectives import missed_ratio
 from autopilot.core.model.policy import ACTIONS_WITH, Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S, RoomRules
@@ -49,12 +50,12 @@ Loads = tuple[tuple[int, float, float], ...]
 def remember_services(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
     """Memory updated from the services: start-ups, loads, and the replicas that trusted forecasts call for."""
     services = observation.snapshot.services
-    if not len(services.id) and not memory.services and not memory.starting_s:
+    if not len(services.id) and not memory.replicas.services and not memory.replicas.starting_s:
         return memory
     now_s, dwell_s = observation.now_s, policy.scale_ahead.dwell_s
     records = {
         uid: _in_dwell(record, now_s, dwell_s)
-        for uid, record in memory.services.items()
+        for uid, record in memory.replicas.services.items()
         if not record.minute_s < now_s - DAY_S
     }
     room_s = _room_made_s(memory, observation)
@@ -73,12 +74,14 @@ def remember_services(memory: ControllerMemory, observation: Observation, policy
     for ahead in foresee(observation, records, policy):
         uid = str(services.uid[ahead.row])
         records[uid] = _wish(records[uid], ahead)
-    return replace(memory, services=records, starting_s=starting_s)
+    return replace(memory, replicas=replace(memory.replicas, services=records, starting_s=starting_s))
 
 
 def _room_made_s(memory: ControllerMemory, observation: Observation) -> dict[int, float]:
     """When work was last told to leave for a replica of each service that still waits for it, by row."""
-    starts = [each for each in memory.pipelined_starts if each.action in ACTIONS_WITH[Effect.ROOM] and each.victims]
+    starts = [
+        each for each in memory.starts.pipelined_starts if each.action in ACTIONS_WITH[Effect.ROOM] and each.victims
+    ]
     if not starts:
         return {}
     work, made_s = observation.snapshot.workloads, dict[int, float]()
@@ -98,7 +101,7 @@ def _start_ups(memory: ControllerMemory, observation: Observation) -> tuple[list
         name, start_s = str(work.uid[row]), float(work.start_s[row])
         if work.state[row] == State.STARTING:
             starting_s[name] = start_s
-        elif memory.starting_s.get(name) == start_s:
+        elif memory.replicas.starting_s.get(name) == start_s:
             ended.append((int(work.service[row]), observation.now_s - start_s))
     return ended, starting_s
 
@@ -209,9 +212,9 @@ def floor_timers_s(memory: ControllerMemory, observation: Observation, policy: P
     rules, services = policy.scale_ahead, observation.snapshot.services
     if not policy.modes.on(Effect.FLOOR):
         return []
-    timers = [at_s + rules.dwell_s for record in memory.services.values() for at_s, _ in record.desired]
-    timers += [record.raised_s + rules.dwell_s for record in memory.services.values() if record.floor]
-    timers += [room_until_s(record, policy.room) for record in memory.services.values() if record.floor]
+    timers = [at_s + rules.dwell_s for record in memory.replicas.services.values() for at_s, _ in record.desired]
+    timers += [record.raised_s + rules.dwell_s for record in memory.replicas.services.values() if record.floor]
+    timers += [room_until_s(record, policy.room) for record in memory.replicas.services.values() if record.floor]
     timers += (services.floor_until_s[services.floor > 0] - rules.lease_s / 2).tolist()
     timers += services.floor_until_s[~np.isnan(services.floor_until_s)].tolist()
     timers += [each.made_s + rules.forecast_age_s for each in observation.forecasts.demand]

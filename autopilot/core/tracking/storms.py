@@ -14,7 +14,9 @@ from dataclasses import replace
 from math import inf
 from statistics import median
 
-from autopilot.core.model.memory import ControllerMemory, InFlight, StormRecord, Touched
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.effects import InFlight
+from autopilot.core.model.memory.trust import StormRecord, Touched
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_storms import Storms
 from autopilot.core.model.records import About, Evidence, Note, NoteCode, Observation, Plan
@@ -35,7 +37,7 @@ def count_failed(memory: ControllerMemory, failed: Iterable[InFlight], now_s: fl
 def count_acts(memory: ControllerMemory, plan: Plan, observation: Observation) -> ControllerMemory:
     """Memory after the accepted proposals of a tick: their reversals and changes of geometry."""
     now_s, services = observation.now_s, observation.snapshot.services
-    touched = {(each.action, each.uid): each for each in memory.touched if each.at_s + HOUR_S > now_s}
+    touched = {(each.action, each.uid): each for each in memory.trust.touched if each.at_s + HOUR_S > now_s}
     acts: Counter[str] = Counter()
     for proposal in plan.proposals:
         events, action, change = 0, proposal.action, proposal.change
@@ -51,21 +53,21 @@ def count_acts(memory: ControllerMemory, plan: Plan, observation: Observation) -
         elif lowers is False:
             events += touched.pop((action, uid), None) is not None
         acts[action] += events + change.cuts_gpu
-    if touched or memory.touched:
-        memory = replace(memory, touched=tuple(touched.values()))
+    if touched or memory.trust.touched:
+        memory = replace(memory, trust=replace(memory.trust, touched=tuple(touched.values())))
     return _counted(memory, acts, now_s)
 
 
 def _counted(memory: ControllerMemory, acts: Counter[str], now_s: float) -> ControllerMemory:
     """Memory after acts, with the number of events that those of each action count as."""
-    storms = dict(memory.storms)
+    storms = dict(memory.trust.storms)
     for action, events in acts.items():
         record = storms.get(action, StormRecord())
         storms[action] = replace(record, hours=_added(record.hours, HOUR_S, WEEK_S, events, now_s))
         if events:
             minutes = _added(record.minutes, MINUTE_S, HOUR_S, events, now_s)
             storms[action] = replace(storms[action], minutes=minutes, last_s=now_s)
-    return replace(memory, storms=storms) if acts else memory
+    return replace(memory, trust=replace(memory.trust, storms=storms)) if acts else memory
 
 
 def _added(bins: Bins, width_s: float, kept_s: float, events: int, now_s: float) -> Bins:
@@ -91,12 +93,12 @@ def limit_of(record: StormRecord, now_s: float, rules: Storms) -> float:
 
 def judge_storms(memory: ControllerMemory, now_s: float, policy: Policy) -> ControllerMemory:
     """Memory with the storms that begin and end now."""
-    if not memory.storms:
+    if not memory.trust.storms:
         return memory
-    judged = {name: _judged(each, now_s, policy.storms) for name, each in memory.storms.items()}
-    if all(judged[name] is each for name, each in memory.storms.items()):
+    judged = {name: _judged(each, now_s, policy.storms) for name, each in memory.trust.storms.items()}
+    if all(judged[name] is each for name, each in memory.trust.storms.items()):
         return memory
-    return replace(memory, storms=judged)
+    return replace(memory, trust=replace(memory.trust, storms=judged))
 
 
 def _judged(record: StormRecord, now_s: float, rules: Storms) -> StormRecord:
@@ -114,19 +116,19 @@ def _judged(record: StormRecord, now_s: float, rules: Storms) -> StormRecord:
 
 def resume_all(memory: ControllerMemory) -> ControllerMemory:
     """Memory after a person resumed: no storm, and the events so far count for no new one."""
-    ended = {name: replace(each, since_s=inf, events=0, minutes=()) for name, each in memory.storms.items()}
-    return replace(memory, storms=ended) if ended else memory
+    ended = {name: replace(each, since_s=inf, events=0, minutes=()) for name, each in memory.trust.storms.items()}
+    return replace(memory, trust=replace(memory.trust, storms=ended)) if ended else memory
 
 
 def storm_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
     """When calm ends a storm."""
-    return [each.last_s + policy.storms.calm_s for each in memory.storms.values() if each.since_s < inf]
+    return [each.last_s + policy.storms.calm_s for each in memory.trust.storms.values() if each.since_s < inf]
 
 
 def storm_notes(before: Mapping[str, StormRecord], memory: ControllerMemory, policy: Policy) -> tuple[Note, ...]:
     """A note on each storm that began or ended since."""
     notes = []
-    for action, record in memory.storms.items():
+    for action, record in memory.trust.storms.items():
         was, now = before.get(action, StormRecord()).since_s < inf, record.since_s < inf
         if now and not was:
             limit = Evidence("limit", limit_of(record, memory.now_s, policy.storms))

@@ -12,8 +12,8 @@ from autopilot.core.model.work import named
 def under_recut(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     """GPUs whose geometry changes and whose change is not late. Shape [gpus]."""
     changing = np.asarray(snapshot.gpus.recut == Recut.CHANGING)
-    if memory.recuts:
-        states = {uuid: record.state for uuid, record in memory.recuts.items() if record.state != "settled"}
+    if memory.geometry.recuts:
+        states = {uuid: record.state for uuid, record in memory.geometry.recuts.items() if record.state != "settled"}
         ours = [uuid for uuid, state in states.items() if state not in {"quarantined", "draining"}]
         late = [uuid for uuid, state in states.items() if state == "quarantined"]
         uuids = snapshot.gpus.uuid

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 from autopilot.core.model.identity import rows_by_uid
-from autopilot.core.model.idle_memory import ShrunkService
+from autopilot.core.model.memory.idle import ShrunkService
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable
 from autopilot.core.model.verb import Deed, World

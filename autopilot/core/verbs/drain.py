@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from autopilot.core.model.memory import RecutRecord
+from autopilot.core.model.memory.geometry import RecutRecord
 from autopilot.core.model.objects import PlannedCut, Subject, SubjectKind, Victim
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot

@@ -124,7 +124,7 @@ def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
         reach = each.queue != claim.queue if ctx.quota.rules.across is not None else False
         if each.row in settled or not each.preemptible or not (reach or each.priority < claim.priority):
             continue
-        cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[each.row]), -inf)
+        cooled_s = ctx.memory.budget.cooled_until_s.get(str(work.uid[each.row]), -inf)
         started_s = ctx.now_s if isnan(each.start_s) else each.start_s
         old_s = inf if stops.often[each.row] else started_s + float(stops.guaranteed_s[each.row])
         found.append(Ending(each.row, each.gpus, max(old_s, cooled_s)))
@@ -138,6 +138,8 @@ def verdict_ends_in_s(verdict: Verdict, ctx: Context) -> float | None:
     if verdict.code == Code.COOL_DOWN:
         return max(verdict.value, 0.0)
     if verdict.code in {Code.BUDGET_CLUSTER, Code.BUDGET_TENANT, Code.BUDGET_NODE}:
-        leave_s = [entry.at_s + ctx.policy.budget.window_s for entry in ctx.memory.disrupted if not entry.contract]
+        leave_s = [
+            entry.at_s + ctx.policy.budget.window_s for entry in ctx.memory.budget.disrupted if not entry.contract
+        ]
         return min((at_s - ctx.now_s for at_s in leave_s if at_s > ctx.now_s), default=None)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.memory import RecutRecord
+from autopilot.core.model.memory.geometry import RecutRecord
 from autopilot.core.model.snapshot import Bools
 from autopilot.core.model.units import counted, format_duration
 from autopilot.core.planning.context import Context
@@ -16,7 +16,7 @@ SHOWN = 4
 def recut_lines(ctx: Context, row: int) -> list[str]:
     """One line for each GPU that changes or is quarantined, of those that matter to the workload `row`."""
     whole = _whole_lines(ctx, row)
-    open_changes = {uuid: each for uuid, each in ctx.memory.recuts.items() if each.state != "settled"}
+    open_changes = {uuid: each for uuid, each in ctx.memory.geometry.recuts.items() if each.state != "settled"}
     if not open_changes:
         return whole
     gpus = ctx.observation.snapshot.gpus
@@ -39,7 +39,7 @@ def _whole_lines(ctx: Context, row: int) -> list[str]:
 
 def _whole_line(ctx: Context, node: int, uuids: list[str], takes_s: float) -> str:
     name = ctx.observation.snapshot.nodes.id[node]
-    records = [ctx.memory.recuts.get(uuid) for uuid in uuids]
+    records = [ctx.memory.geometry.recuts.get(uuid) for uuid in uuids]
     begun = [each for each in records if each is not None and each.state in {"changing", "beside"}]
     stays = [uuid for uuid, each in zip(uuids, records, strict=True) if each in begun and each.state == "beside"]
     leave = [uuid for uuid in uuids if uuid not in stays]

@@ -13,7 +13,7 @@ import numpy as np
 
 from autopilot.core.actions import ACTIONS
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.objects import Taken
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
@@ -167,7 +167,7 @@ def _who(workload: str, row: int, observation: Observation) -> str:
 def _under_way(ctx: Context, workload: str) -> list[str]:
     """Effects on their way, and starts that wait for others to leave."""
     now_s, lines = ctx.now_s, []
-    for entry in ctx.memory.in_flight.values():
+    for entry in ctx.memory.effects.in_flight.values():
         effect = entry.instruction
         if effect.subject.name == workload:
             lines.append(
@@ -183,7 +183,7 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
                 f"its reserved quota goes to the start of {effect.subject.name} where that lacks quota, and comes back "
                 f"once that start is over: {effect.proposal_id} ({entry.action})"
             )
-    for pipelined in ctx.memory.pipelined_starts:
+    for pipelined in ctx.memory.starts.pipelined_starts:
         if pipelined.workload == workload:
             slots = [slot for part in pipelined.parts if part.workload == workload for slot in part.slots]
             away = "; ".join(victim_words(victim) for victim in pipelined.victims) or "those who leave already"
@@ -345,7 +345,7 @@ def _at_stake(ctx: Context, row: int) -> str:
     settled_s = float(running_since(work)[row] + ctx.stops.guaranteed_s[row])
     if ctx.now_s < settled_s:
         shelters.append(f"its promised run time ends {soon(ctx, settled_s)}")
-    cooled_s = ctx.memory.cooled_until_s.get(str(work.uid[row]), float("-inf"))
+    cooled_s = ctx.memory.budget.cooled_until_s.get(str(work.uid[row]), float("-inf"))
     if ctx.now_s < cooled_s:
         shelters.append(f"it was disrupted before and is left alone until its cool-down ends {soon(ctx, cooled_s)}")
     if not shelters:

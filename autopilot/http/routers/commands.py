@@ -38,7 +38,7 @@ def resume(desk: Asked, caller: Admin, request: Request) -> dict[str, Any]:
 def release(desk: Asked, caller: Admin, request: Request, gpu: GpuName) -> dict[str, Any]:
     """End the quarantine of a GPU whose change of MIG geometry went wrong. It takes new work again."""
     latest = desk.latest()
-    record = latest.memory.recuts.get(gpu)
+    record = latest.memory.geometry.recuts.get(gpu)
     if record is None or record.state != "quarantined":
         known = gpu in latest.observation.snapshot.gpus.uuid
         raise HTTPException(409 if known else 404, f"{gpu} is not quarantined" if known else f"{gpu}: no such GPU")
@@ -48,7 +48,7 @@ def release(desk: Asked, caller: Admin, request: Request, gpu: GpuName) -> dict[
 @router.post("/confirm/{source}", responses=stated(Obeyed))
 def confirm(desk: Asked, caller: Admin, request: Request, source: SourceName) -> dict[str, Any]:
     """Confirm that the objects that a suspected source no longer lists are gone. Its next such list is trusted."""
-    views = {key: each for key, each in desk.latest().memory.views.items() if key.partition("/")[2] == source}
+    views = {key: each for key, each in desk.latest().memory.intake.views.items() if key.partition("/")[2] == source}
     if not views:
         raise HTTPException(404, f"{source}: no such source; GET /api/v1/state lists the collectors")
     if not any(each.lists for each in views.values()):

@@ -99,7 +99,7 @@ def _map(snapshot: ClusterSnapshot) -> dict[str, Any]:
 
 def _why_quarantined(latest: Published, uuid: str) -> str | None:
     """Why a GPU takes no new work after a change of its MIG geometry; None where it does."""
-    record = latest.memory.recuts.get(uuid)
+    record = latest.memory.geometry.recuts.get(uuid)
     return record.reason if record is not None and record.state == "quarantined" else None
 
 

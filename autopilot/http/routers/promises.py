@@ -29,8 +29,8 @@ def promises(desk: Asked, _caller: Viewer) -> dict[str, Any]:
     """By action: the finished cases by which it is judged, what they promised and realised, and its cap."""
     latest = desk.latest()
     memory, policy = latest.memory, latest.policy
-    under_way = Counter(each.action for each in memory.promises)
-    actions = [each for each in Modes.__dataclass_fields__ if each in memory.kept_promises or under_way[each]]
+    under_way = Counter(each.action for each in memory.trust.promises)
+    actions = [each for each in Modes.__dataclass_fields__ if each in memory.trust.kept_promises or under_way[each]]
     return {
         "tick": latest.decision.tick,
         "now_s": latest.observation.now_s,
@@ -41,7 +41,7 @@ def promises(desk: Asked, _caller: Viewer) -> dict[str, Any]:
 
 
 def _row(action: str, memory: ControllerMemory, policy: Policy) -> dict[str, Any]:
-    record = memory.kept_promises.get(action, PromiseRecord())
+    record = memory.trust.kept_promises.get(action, PromiseRecord())
     promised_gpu_s, realised_gpu_s = sums_of(record)
     least_gpu_s = least_gain_gpu_s(promised_gpu_s, policy.promises)
     return {

@@ -97,7 +97,7 @@ def recommendations(
         "approvals": [
             {"id": name, "who": each.who, "until_s": each.given_s + latest.policy.approval.valid_s}
             | {"exactly": each.exactly, "carried_out": len(each.sent)}
-            for name, each in latest.memory.approvals.items()
+            for name, each in latest.memory.people.approvals.items()
             if latest.observation.now_s < each.given_s + latest.policy.approval.valid_s
         ],
         "advice": [
@@ -179,7 +179,7 @@ def reject(
     after = desk.obeyed(command)
     if after is None:
         return {"sequence": command.sequence, "result": "stored", "message": "the next tick obeys it"}
-    found = rejection_of(after.memory.rejections, proposal, after.observation.now_s)
+    found = rejection_of(after.memory.people.rejections, proposal, after.observation.now_s)
     if found is None:
         raise HTTPException(409, f"{name} was not rejected: it changed meanwhile; look again")
     rejected = {"sequence": command.sequence, "result": "rejected", "rejection": found[0]}
@@ -224,7 +224,7 @@ def rejections(desk: Asked, _caller: Viewer) -> dict[str, Any]:
         "rejections": [
             {"id": key, "scope": each.scope.value, "action": each.action, "about": each.about, "who": each.who}
             | {"until_s": each.until_s if each.until_s < inf else None, "words": rejection_words(each, now_s)}
-            for key, each in latest.memory.rejections.items()
+            for key, each in latest.memory.people.rejections.items()
             if each.until_s > now_s
         ]
     }
@@ -233,7 +233,7 @@ def rejections(desk: Asked, _caller: Viewer) -> dict[str, Any]:
 @router.post("/rejections/{name:path}/revoke", responses=stated(Obeyed))
 def revoke(desk: Asked, caller: Approver, request: Request, name: Name) -> dict[str, Any]:
     """End a rejection."""
-    if name not in desk.latest().memory.rejections:
+    if name not in desk.latest().memory.people.rejections:
         raise HTTPException(404, f"{name}: no such rejection; `autopilot rejections` lists them")
     command = desk.command(CommandKind.REVOKE, caller, origin_of(request), name)
     after = desk.obeyed(command)

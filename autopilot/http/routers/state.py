@@ -33,14 +33,14 @@ def state(desk: Asked, caller: Viewer) -> dict[str, Any]:
         "leads": latest.leads,
         "halted": latest.decision.halted or None,
         "kill_switch": desk.kill_switch.reason() or None,
-        "killed": memory.killed,
-        "paused": memory.paused_reason or None,
+        "killed": memory.halt.killed,
+        "paused": memory.halt.paused_reason or None,
         "policy": {"name": latest.policy.name, "problem": latest.policy_problem or None},
         "signals": signals_document(observation),
         "waiting": tick["waiting"] if latest.sees else None,
         "reservations": tick["reservations"] if latest.sees else None,
         "notes": tick["notes"],
-        "in_flight": len(memory.in_flight),
+        "in_flight": len(memory.effects.in_flight),
         "failed_effects": [
             {
                 "at_s": each.outcome.at_s,

@@ -76,7 +76,7 @@ class ClusterLeadership:
         """A tick ended: commands that the memory in the cluster knows need not be kept."""
         memory = self._memory.load()
         if memory is not None and not self._memory.problem:
-            self._inbox.decided(memory.last_sequence)
+            self._inbox.decided(memory.people.last_sequence)
 
     def release(self) -> None:
         """Write the last counters, then let another controller lead at once."""
@@ -106,7 +106,7 @@ class ClusterLeadership:
 
     def _claim_inbox(self, fence: int) -> str:
         memory = self._memory.load()
-        return self._inbox.claim(fence, memory.last_sequence if memory is not None else -1)
+        return self._inbox.claim(fence, memory.people.last_sequence if memory is not None else -1)
 
 
 class FencedActuator:

@@ -14,10 +14,11 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from hashlib import blake2b
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import Any, Protocol, get_type_hints
 
 import msgspec
 
@@ -44,32 +45,29 @@ COUNTERS = frozenset(
     {
         "tick",
         "now_s",
-        "clock_drift_s",
-        "clock_doubt",
-        "conditions",
-        "held_gpus",
-        "idle",
-        "open_proposals",
-        "part_gpu_s",
-        "part_gpus",
-        "promises",
-        "proposed_since_s",
-        "services",
-        "spending_gpus",
-        "spent_gpu_s",
-        "spent_until_s",
-        "standing_part_gpu_s",
-        "standing_use_gpu_s",
-        "starting_s",
-        "usage_at_s",
-        "usage_gpu_s",
-        "views",
         "wake_at_s",
+        "idle",
+        "intake",
+        "people.open_proposals",
+        "plan.conditions",
+        "plan.proposed_since_s",
+        "replicas",
+        "spending",
+        "trust.promises",
+        "use",
     }
 )
-"""Fields that move at every tick. The next leader goes on from values at most `EVERY_S` old: dwell times and measured
-use restart there, and no effect depends on them, because each tick with effects changes other fields too."""
-ESSENTIAL = tuple(each.name for each in fields(ControllerMemory) if each.name not in COUNTERS)
+"""Slices and fields that move at every tick. The next leader goes on from values at most `EVERY_S` old: dwell times and
+measured use restart there, and no effect depends on them, because each tick with effects changes other fields too."""
+
+
+def _paths() -> Iterator[str]:
+    """Every field of a memory outside of its slices, and every field of a slice as "slice.field"."""
+    for name, kind in get_type_hints(ControllerMemory).items():
+        yield from (f"{name}.{each.name}" for each in fields(kind)) if is_dataclass(kind) else (name,)
+
+
+ESSENTIAL = tuple(path for path in _paths() if not {path, path.partition(".")[0]} & COUNTERS)
 
 
 class Local(Protocol):
@@ -300,10 +298,12 @@ def _version(answer: Answer) -> str:
 
 def _differ(one: ControllerMemory, other: ControllerMemory) -> bool:
     """Whether more than counters changed. Tuples compare a NaN with itself as equal."""
-    changed = (name for name in ESSENTIAL if (getattr(one, name),) != (getattr(other, name),))
-    return any(name != "reservations" or _held(one) != _held(other) for name in changed)
+    changed = (path for path in ESSENTIAL if (attrgetter(path)(one),) != (attrgetter(path)(other),))
+    return any(path != "plan.reservations" or _held(one) != _held(other) for path in changed)
 
 
 def _held(memory: ControllerMemory) -> list[tuple[object, ...]]:
     """The reservations without their times, which every tick plans anew."""
-    return [(each.uid, each.workload, each.nodes, each.gpus, each.firm, each.since_s) for each in memory.reservations]
+    return [
+        (each.uid, each.workload, each.nodes, each.gpus, each.firm, each.since_s) for each in memory.plan.reservations
+    ]

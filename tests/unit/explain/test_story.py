@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import BudgetMemory
+from autopilot.core.model.memory.losses import LossesMemory
 from autopilot.core.model.policy import RuleSetName
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace, ServiceTable, State, make
@@ -327,7 +329,7 @@ def test_those_who_are_too_young_to_be_displaced_are_counted_with_when_that_ends
         small("w", 8, 0, priority=3),
     ]
     policy = with_policy(EAGER, protection={"min_runtime_s": 590.0})
-    memory = ControllerMemory(cooled_until_s={"cool": 780.0})
+    memory = ControllerMemory(budget=BudgetMemory(cooled_until_s={"cool": 780.0}))
     said, _ = story(world("1x8", work, 600.0), "w", policy, memory)
     assert lines(said, "shelter:") == [
         "shelter: 2 gangs on 4 GPUs may not be displaced yet, too young or disrupted before; "
@@ -338,7 +340,7 @@ def test_those_who_are_too_young_to_be_displaced_are_counted_with_when_that_ends
 def test_work_that_was_stopped_often_is_told_apart_to_both_sides() -> None:
     """Who waits reads that time brings nothing there; who runs, that only contracts stop it."""
     work = [holds("often", 8, priority=1), small("w", 8, 0, priority=3)]
-    memory = ControllerMemory(weighed_stops={"often": EAGER.protection.most_stops})
+    memory = ControllerMemory(losses=LossesMemory(weighed_stops={"often": EAGER.protection.most_stops}))
     observation = world("1x8", work, 60_000.0)
     said, _ = story(observation, "w", EAGER, memory)
     assert lines(said, "shelter:") == [

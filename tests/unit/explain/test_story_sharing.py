@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition, ControllerMemory, Noted
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
+from autopilot.core.model.memory.use import UseMemory
 from autopilot.core.model.policy import GuaranteeRule
 from autopilot.core.model.snapshot import QueueOrder
 from tests.kits.core_world import holds, waits, with_policy, world
@@ -22,7 +24,7 @@ def told(rule: GuaranteeRule, condition: ConditionKind, since_s: float) -> str:
     """The story of a gang that waits inside its guarantee at 11,400 s, with one condition in memory."""
     sharing = {"time_sharing": True, "guarantee": rule}
     policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
-    memory = ControllerMemory(conditions=(Noted(Condition(condition, "a"), since_s),))
+    memory = ControllerMemory(plan=PlanMemory(conditions=(Noted(Condition(condition, "a"), since_s),)))
     work = [holds("big", 8, queue=2), waits("w", 4, gpus_per_member=4, queue=1)]
     said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, memory)
     return said
@@ -55,17 +57,15 @@ def test_the_story_names_an_overused_queue_and_when_that_ends() -> None:
     sharing = {"time_sharing": True, "guarantee": GuaranteeRule.ELASTIC, "usage_half_life_s": 604_800.0}
     policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
     memory = ControllerMemory(
-        conditions=(Noted(Condition(ConditionKind.OVERUSED, "a"), 600.0),),
-        usage_gpu_s={"a": 3e6, "b": 1e6},
-        held_gpus={"b": 8.0},
-        usage_at_s=11_400.0,
+        plan=PlanMemory(conditions=(Noted(Condition(ConditionKind.OVERUSED, "a"), 600.0),)),
+        use=UseMemory(usage_gpu_s={"a": 3e6, "b": 1e6}, held_gpus={"b": 8.0}, usage_at_s=11_400.0),
     )
     work = [holds("big", 8, queue=2), waits("w", 8, gpus_per_member=8, queue=1)]
     said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, memory)
     assert "queue a has overused its share for 3 h: it has 75 % of the past use of the queues that share time" in said
     assert "and 50 % of their fair shares" in said
     assert "pauses for them (0 gangs now); at the present use that ends in 2 d 13 h" in said
-    quiet = replace(memory, usage_gpu_s={"a": 1e6, "b": 1e6})
+    quiet = replace(memory, use=replace(memory.use, usage_gpu_s={"a": 1e6, "b": 1e6}))
     said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, quiet)
     assert "overused" not in said
 
@@ -75,13 +75,15 @@ def test_the_story_tells_how_much_of_its_part_an_overused_queue_used() -> None:
     sharing = {"time_sharing": True, "guarantee": GuaranteeRule.ELASTIC, "usage_half_life_s": 604_800.0}
     policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
     memory = ControllerMemory(
-        usage_gpu_s={"a": 3e6, "b": 1e6}, held_gpus={"b": 8.0}, part_gpu_s={"a": 3.2e6}, usage_at_s=11_400.0
+        use=UseMemory(
+            usage_gpu_s={"a": 3e6, "b": 1e6}, held_gpus={"b": 8.0}, part_gpu_s={"a": 3.2e6}, usage_at_s=11_400.0
+        )
     )
     work = [holds("big", 8, queue=2), waits("w", 8, gpus_per_member=8, queue=1)]
     now = world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S)
     said, _ = story(now, "w", policy, memory)
     assert "and 50 % of their fair shares; it used 93.8 % of its part of the cluster, so gangs that wait for" in said
-    said, _ = story(now, "w", policy, replace(memory, part_gpu_s={"a": 5e6}))
+    said, _ = story(now, "w", policy, replace(memory, use=replace(memory.use, part_gpu_s={"a": 5e6})))
     assert "overused" not in said
 
 
@@ -91,7 +93,7 @@ def test_the_story_tells_who_waits_for_the_part_of_its_queue() -> None:
     policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
     work = [holds("big", 8, queue=2), waits("w", 4, gpus_per_member=4, queue=1)]
     now = world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S)
-    memory = ControllerMemory(usage_gpu_s={"b": 3e6}, held_gpus={"b": 8.0}, usage_at_s=11_400.0)
+    memory = ControllerMemory(use=UseMemory(usage_gpu_s={"b": 3e6}, held_gpus={"b": 8.0}, usage_at_s=11_400.0))
     said, _ = story(now, "w", policy, memory)
     assert "it waits for the part of queue a: it comes before other work that shares time" in said
     assert "what overused queues (b) run above their fair shares may pause for it" in said

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isnan
 
-from autopilot.core.model.memory import OpenProposal
+from autopilot.core.model.memory.people import OpenProposal
 from autopilot.core.model.records import Code, Decision, Plan, Verdict, Victim, no_refusals
 from autopilot.explain.view import explain_proposal, figure_words, figures_of, view_of
 from tests.kits.proposals import propose

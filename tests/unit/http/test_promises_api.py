@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.trust import TrustMemory
 from autopilot.core.model.promises import Promise, PromiseRecord
 from autopilot.core.model.records import CommandKind
 from autopilot.http.desk import Desk
@@ -16,18 +17,25 @@ from tests.kits.ticking_world import EAGER
 
 CAPPED = PromiseRecord(((100.0, 20.0),) * 20, 900.0)
 MEMORY = ControllerMemory(
-    promises=(Promise("p", "preempt", 1.0, 9e9, 5.0, done=True),),
-    kept_promises={"preempt": CAPPED, "defragment": PromiseRecord(((10.0, 9.0),))},
+    trust=TrustMemory(
+        promises=(Promise("p", "preempt", 1.0, 9e9, 5.0, done=True),),
+        kept_promises={"preempt": CAPPED, "defragment": PromiseRecord(((10.0, 9.0),))},
+    ),
 )
 
 
 def desk_with(folder: Path, memory: ControllerMemory = MEMORY) -> Desk:
     """A desk after a tick with this memory: a gang of higher priority waits for all GPUs."""
     observation = world("1x8", [holds("v", 8), waits("w", 8, priority=5)], 1000.0)
-    step = decide(observation, EAGER, replace(memory, promises=()))
+    step = decide(observation, EAGER, replace(memory, trust=replace(memory.trust, promises=())))
     shown = published(observation, EAGER)
     return desk_over(
-        folder, replace(shown, decision=step.decision, memory=replace(step.memory, promises=memory.promises))
+        folder,
+        replace(
+            shown,
+            decision=step.decision,
+            memory=replace(step.memory, trust=replace(step.memory.trust, promises=memory.trust.promises)),
+        ),
     )
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.intake.commands import obey
-from autopilot.core.model.memory import ControllerMemory, RecutRecord, ViewRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.geometry import GeometryMemory, RecutRecord
+from autopilot.core.model.memory.intake import IntakeMemory, ViewRecord
 from autopilot.core.model.records import CommandKind
 from autopilot.http.desk import Desk
 from autopilot.service.settings import Role
@@ -18,8 +20,10 @@ from tests.kits.ticking_world import EAGER
 
 BROKEN = RecutRecord("pool", None, (("1g.10gb", 0),), 900.0, 2400.0, state="quarantined", reason="it failed half-way")
 MEMORY = ControllerMemory(
-    recuts={"GPU-1": BROKEN, "GPU-2": replace(BROKEN, state="settled")},
-    views={"pods/api": ViewRecord(100, 900.0, lists=1, found=10, lost=90), "nodes/inventory": ViewRecord(2, 900.0)},
+    geometry=GeometryMemory(recuts={"GPU-1": BROKEN, "GPU-2": replace(BROKEN, state="settled")}),
+    intake=IntakeMemory(
+        views={"pods/api": ViewRecord(100, 900.0, lists=1, found=10, lost=90), "nodes/inventory": ViewRecord(2, 900.0)}
+    ),
 )
 
 
@@ -42,8 +46,8 @@ def test_only_an_admin_may_and_the_next_tick_obeys(path: str, kind: CommandKind,
     assert (command.kind, command.subject, command.who) == (kind, subject, "admin")
     after = obey(MEMORY, (command,), 1000.0, EAGER)
     assert after.notes == ()
-    assert after.memory.recuts["GPU-1"].state == ("settled" if kind == CommandKind.RELEASE else "quarantined")
-    assert after.memory.views["pods/api"].confirmed == (kind == CommandKind.CONFIRM)
+    assert after.memory.geometry.recuts["GPU-1"].state == ("settled" if kind == CommandKind.RELEASE else "quarantined")
+    assert after.memory.intake.views["pods/api"].confirmed == (kind == CommandKind.CONFIRM)
 
 
 @pytest.mark.parametrize(

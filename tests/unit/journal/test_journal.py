@@ -13,6 +13,8 @@ import pytest
 from autopilot.core.hardware.dcgm import SIGNALS
 from autopilot.core.model.errors import InputError, InvariantError
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import BudgetMemory
+from autopilot.core.model.memory.halt import HaltMemory
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.journal import JournalReader, SqliteJournal, TickRecord
 from autopilot.memory_store import FileMemoryStore
@@ -388,13 +390,13 @@ def test_a_damaged_memory_stops_the_start(tmp_path: Path, damage: str) -> None:
     """A controller never starts having silently forgotten its timers."""
     path = tmp_path / "memory.json"
     store = FileMemoryStore(path)
-    store.save(ControllerMemory(tick=7, cooled_until_s={"job": 1234.5}))
+    store.save(ControllerMemory(tick=7, budget=BudgetMemory(cooled_until_s={"job": 1234.5})))
     text = path.read_text()
     damaged = {
         "cut": text[: len(text) // 2],
         "digit": text.replace("1234.5", "1234.6"),
         "empty": "",
-        "schema": text.replace("memory/5", "memory/9"),
+        "schema": text.replace("memory/6", "memory/9"),
         "binary": "\x00\x01",
     }
     path.write_text(damaged[damage])
@@ -414,5 +416,5 @@ def test_a_memory_that_cannot_be_saved_leaves_the_last_one(tmp_path: Path, monke
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="No space left on device"):
         store.save(ControllerMemory(tick=8))
-    assert store.load() == replace(ControllerMemory(tick=7), paused_since_s=store.load().paused_since_s)  # type: ignore[union-attr]
+    assert store.load() == ControllerMemory(tick=7, halt=HaltMemory(paused_since_s=store.load().halt.paused_since_s))  # type: ignore[union-attr]
     assert [file.name for file in tmp_path.iterdir()] == ["memory.json"]

@@ -1,15 +1,18 @@
-"""Decoding of records that have one class for each kind."""
+"""Decoding of records that have one class for each kind, and of memories of an earlier schema."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.memory import ControllerMemory, InFlight
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
 from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.stops import Save, StopReason
@@ -25,11 +28,11 @@ from autopilot.core.verbs.provision import Provision
 from autopilot.core.verbs.recut import RecutGpu
 from autopilot.core.verbs.resize import ResizeOperation
 from autopilot.core.verbs.scale import Scale
-from autopilot.journal.decisions import memory_bytes, read_memory
+from autopilot.journal.decisions import digest, memory_bytes, read_memory
 from autopilot.journal.observations import ENCODER
 from autopilot.memory_store import memory_text, read_memory_text
 from autopilot.replay.unequal import first_unequal
-from autopilot.variants import ADDED, TABLES, decoded
+from autopilot.variants import ADDED, FLAT, FLAT_SCHEMA, TABLES, decoded, memory_of
 from tests.kits.instructions import instruct
 from tests.kits.proposals import change_of, propose
 
@@ -49,18 +52,18 @@ OPERATIONS: list[Operation] = [
 ]
 
 
-def memory_of(operation: Operation) -> ControllerMemory:
+def under_way(operation: Operation) -> ControllerMemory:
     """A memory with one effect under way."""
     entry = InFlight(instruct("w", operation), "issued", 0.0, "preempt", "t", 0.0, contract=False)
-    return ControllerMemory(in_flight={entry.instruction.id: entry})
+    return ControllerMemory(effects=EffectsMemory(in_flight={entry.instruction.id: entry}))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=repr)
 def test_every_kind_comes_back_from_a_journal_and_from_a_memory_file(operation: Operation) -> None:
     """The class is the one that was written."""
-    memory = memory_of(operation)
-    assert read_memory(memory_bytes(memory)).in_flight == memory.in_flight
-    assert read_memory_text(memory_text(memory), "m.json").in_flight == memory.in_flight
+    memory = under_way(operation)
+    assert read_memory(memory_bytes(memory)).effects.in_flight == memory.effects.in_flight
+    assert read_memory_text(memory_text(memory), "m.json").effects.in_flight == memory.effects.in_flight
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -132,10 +135,42 @@ def test_anything_else_is_refused_with_the_record_named(plain: Any, message: str
 
 def test_a_memory_file_with_another_layout_is_one_error() -> None:
     """It names the file, the record and the fix."""
-    text = memory_text(memory_of(OPERATIONS[1])).replace('"grace_s": 60.0, ', "")
+    text = memory_text(under_way(OPERATIONS[1])).replace('"grace_s": 60.0, ', "")
     body = text.partition('"memory": ')[2].rstrip()[:-1]
     from autopilot.memory_store import _digest
 
     text = text.replace(text.split('"digest": "')[1][:16], _digest(body))
     with pytest.raises(InputError, match=r"^m.json: operation of kind 'evict': without grace_s.*restore it"):
         read_memory_text(text, "m.json")
+
+
+# --- memories of schema 2 -----------------------------------------------------------------------------
+
+OLD = Path(__file__).parents[2] / "data" / "memory" / "schema-2.json"
+"""Written by the last version of that schema, with a value in each field."""
+OLD_DIGEST = "b025ec811a72dc73"
+"""Of the same memory in a journal of that version."""
+
+
+def test_a_memory_file_of_schema_2_is_read_into_slices() -> None:
+    """Nothing of it is lost: each flat field has a slice, and stands there with its value."""
+    flat = json.loads(OLD.read_text())["memory"]
+    read = read_memory_text(OLD.read_text(), "old")
+    plain = msgspec.to_builtins(read)
+    assert list(flat) == list(FLAT)
+    for name, slice_ in FLAT.items():
+        found = plain[slice_][name] if slice_ else plain[name]
+        assert json.loads(json.dumps(found)) == (ControllerMemory().schema if name == "schema" else flat[name])
+
+
+def test_a_journal_of_schema_2_is_compared_in_its_own_form() -> None:
+    """So a replay finds the digests that it recorded."""
+    read = replace(read_memory_text(OLD.read_text(), "old"), schema=FLAT_SCHEMA)
+    assert digest(memory_bytes(read)).hex() == OLD_DIGEST
+    assert read_memory(memory_bytes(read)) == replace(read, fence=0)
+
+
+def test_a_memory_of_an_unknown_schema_is_an_error() -> None:
+    """It is not read as an empty one."""
+    with pytest.raises(msgspec.ValidationError, match="memory of schema 9: this version knows 2 and 3"):
+        memory_of({"schema": 9})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autopilot.core.model.memory import RecutRecord
+from autopilot.core.model.memory.geometry import RecutRecord
 from autopilot.core.model.snapshot import Recut
 from tests.kits.core_world import decide, observe, snapshot, waits
 from tests.kits.scraping import shown
@@ -29,7 +29,12 @@ def test_a_gpu_that_is_quarantined_in_silence_is_shown() -> None:
     record = RecutRecord("pool", None, (), NOW_S - 9e3, NOW_S - 7e3, state="quarantined", reason="it had no effect")
     observation = observe(snapshot("1x8", recuts={3: Recut.FAILED}), NOW_S)
     step = decide(observation)
-    memory = replace(step.memory, recuts={"GPU-2": record, "GPU-3": record, "GPU-4": replace(record, state="settled")})
+    memory = replace(
+        step.memory,
+        geometry=replace(
+            step.memory.geometry, recuts={"GPU-2": record, "GPU-3": record, "GPU-4": replace(record, state="settled")}
+        ),
+    )
     found = shown(observation, replace(step, memory=memory))
     assert {name: value for name, value in found.items() if name.startswith("node_recut")} == {
         "node_recut_gpus{node=node-0,state=failed}": 1.0,
@@ -48,7 +53,7 @@ def test_a_gpu_that_takes_no_new_work_is_neither_free_nor_lost() -> None:
     usual = shown(observation, step)
     assert [usual[name] for name in names] == [7.0, 7.0]
     assert usual[lost] == pytest.approx(3 / 7)
-    memory = replace(step.memory, recuts={"GPU-0": record, "GPU-5": record})
+    memory = replace(step.memory, geometry=replace(step.memory.geometry, recuts={"GPU-0": record, "GPU-5": record}))
     found = shown(observation, replace(step, memory=memory))
     assert [found[name] for name in names] == [6.0, 6.0]
     assert found[lost] == 0.0

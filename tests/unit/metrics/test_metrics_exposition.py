@@ -14,7 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from autopilot.controller import STAGES as CONTROLLER_STAGES
 from autopilot.core.intake.signals import UNMEASURED
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.memory import Disruption, Step
+from autopilot.core.model.memory import Step
+from autopilot.core.model.memory.budget import Disruption
+from autopilot.core.model.memory.halt import HaltMemory
 from autopilot.core.model.records import Code, Gap, Observation, OutcomeKind, Proposal, Verdict
 from autopilot.core.model.snapshot import ServiceTable, make
 from autopilot.metrics.exposition import Exposition, history_text
@@ -152,9 +154,9 @@ def test_the_kill_switch_and_pauses_are_shown() -> None:
     assert shown(replace(observation, kill_switch=True))["kill_switch"] == 1.0
     step = decide(observation)
     assert shown(observation)["policy_problem"] == 0.0
-    killed = replace(step, memory=replace(step.memory, killed=True))
+    killed = replace(step, memory=replace(step.memory, halt=HaltMemory(killed=True)))
     assert shown(observation, killed)["kill_switch"] == 1.0
-    paused = replace(step, memory=replace(step.memory, paused_reason="maintenance", paused_by="ada"))
+    paused = replace(step, memory=replace(step.memory, halt=HaltMemory(paused_reason="maintenance", paused_by="ada")))
     assert shown(observation, paused)["paused{by=person}"] == 1.0
     assert shown(observation, paused)["paused{by=autopilot}"] == 0.0
 
@@ -260,11 +262,8 @@ def test_the_confidence_of_a_proposal_is_that_of_its_forecast() -> None:
     none = Verdict("confidence", True, Code.OK, 0.0, "forecasts relied on", 0.0)
     good = replace(none, unit="of the outcomes within the promise")
     bad = replace(good, allowed=False, code=Code.FORECAST_DRIFTING)
-    assert [confidence_of(propose("scale", verdicts=(each,))) for each in (none, good, bad)] == [
-        "measured",
-        "forecast_proven",
-        "forecast_drifting",
-    ]
+    words = [confidence_of(propose("scale", verdicts=(each,))) for each in (none, good, bad)]
+    assert words == ["measured", "forecast_proven", "forecast_drifting"]
 
 
 def test_decisions_refusals_and_disruptions_are_counted() -> None:
@@ -272,7 +271,7 @@ def test_decisions_refusals_and_disruptions_are_counted() -> None:
     observation = a_world()
     step = with_proposals(decide(observation), held_by_mode("w", 1.0))
     entries = tuple(Disruption(NOW_S, "w", "t", (), False, uid=uid) for uid in ("a", "b", "a"))
-    step = replace(step, memory=replace(step.memory, disrupted=entries))
+    step = replace(step, memory=replace(step.memory, budget=replace(step.memory.budget, disrupted=entries)))
     exposition = Exposition(None, "1")
     for _ in range(2):
         exposition.tick(observation, step.decision, step.memory, RECOMMEND)

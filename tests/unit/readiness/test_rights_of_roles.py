@@ -18,7 +18,8 @@ from apiserver.kinds.base import Call
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN, User, service_account
-from autopilot.core.model.memory import ControllerMemory, Touched
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.trust import Touched, TrustMemory
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.crds.definitions import policy_definition, recommendation_definition
 from autopilot.crds.keeper import KIND
@@ -225,7 +226,7 @@ def _lead(server: Server, api: InProcess, fence: int) -> None:
     for turn in (1, 2, 3):
         rng = random.Random(turn)
         touched = tuple(Touched("preempt", f"{rng.getrandbits(128):032x}", 1.0) for _ in range(1100))
-        memory.save(ControllerMemory(tick=3 * (fence - 1) + turn, fence=fence, touched=touched))
+        memory.save(ControllerMemory(tick=3 * (fence - 1) + turn, fence=fence, trust=TrustMemory(touched=touched)))
         assert memory.problem == ""
         assert memory.bytes > (MEMORY_PARTS - 1) * memory_module.SHARD_BYTES
     inbox = ClusterInbox(api, NAME.namespace, lambda: "", lambda: "")

@@ -76,7 +76,7 @@ def test_a_decision_that_was_changed_is_named(tmp_path: Path, ticks: list[Tick])
 def test_a_memory_that_was_changed_is_named(tmp_path: Path, ticks: list[Tick]) -> None:
     """A memory that does not follow from the tick before is a difference, too."""
     changed = [*ticks]
-    changed[50] = replace(ticks[50], memory=replace(ticks[50].memory, killed=True))
+    changed[50] = replace(ticks[50], memory=replace(ticks[50].memory, halt=replace(ticks[50].memory.halt, killed=True)))
     result = replay(record(tmp_path / "run.journal", changed))
     assert result.difference is not None
     assert (result.difference.tick, result.difference.field.split(".")[0]) == (51, "memory")

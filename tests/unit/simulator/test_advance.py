@@ -175,10 +175,10 @@ def test_nobody_is_evicted_but_backfill_and_that_is_said() -> None:
 def test_the_nodes_stay_the_same_from_tick_to_tick() -> None:
     """Another node that comes free does not move the reservation."""
     first = decide(seen([holds("x", 8, range(8), queue=2)], 5000.0, total_s={"x": 90_000.0}), PATIENT)
-    assert first.memory.advance == {"launch": ("node-1",)}
+    assert first.memory.plan.advance == {"launch": ("node-1",)}
     again = decide(seen([], 5100.0), PATIENT, first.memory)
-    assert again.memory.advance == {"launch": ("node-1",)}
-    assert decide(seen([], 5100.0), PATIENT, ControllerMemory()).memory.advance == {"launch": ("node-0",)}
+    assert again.memory.plan.advance == {"launch": ("node-1",)}
+    assert decide(seen([], 5100.0), PATIENT, ControllerMemory()).memory.plan.advance == {"launch": ("node-0",)}
 
 
 def test_it_is_no_reservation_of_a_gang() -> None:

@@ -130,7 +130,7 @@ def test_a_reserved_gang_obeys_the_limit_when_it_lands() -> None:
     work = [holds("x", 8, on=range(8, 16)), holds("a", 8, on=range(8)), waits("big", 8, queue=1)]
     total_s = {"a": 1000.0, "x": 9000.0, "big": 10.0}
     first = decide(world("2x8", work, total_s=total_s, queues=queue_tree(("q", 0, 8))), HOLDING)
-    assert first.memory.reservations
+    assert first.memory.plan.reservations
     later = [holds("x", 8, on=range(8, 16), queue=1), work[2]]
     step = decide(
         world("2x8", later, 1000.0, total_s=total_s, queues=queue_tree(("q", 0, 8)), tick=1), HOLDING, first.memory

@@ -41,12 +41,12 @@ def test_a_condemned_node_is_cordoned_once_and_opened_when_it_is_sound() -> None
     assert not cordons(look(5.0, GONE_BUS, first.memory))
     closed = look(10.0, GONE_BUS, first.memory, closed=True)
     assert not cordons(closed)
-    assert not closed.memory.in_flight
+    assert not closed.memory.effects.in_flight
     sound = look(20.0, 0, closed.memory, closed=True)
     assert cordons(sound) == [("node-0", False)]
     after = look(30.0, 0, sound.memory)
     assert not cordons(after)
-    assert not after.memory.cordons
+    assert not after.memory.recovery.cordons
 
 
 def test_an_error_that_asks_for_less_cordons_nothing() -> None:
@@ -88,5 +88,5 @@ def test_without_the_action_no_node_is_cordoned(mode: Mode) -> None:
     """A recommendation stays one."""
     step = decide(world("1x8", [], xids={3: GONE_BUS}), with_policy(EAGER, modes={"recover": mode}))
     assert not step.instructions
-    assert not step.memory.cordons
+    assert not step.memory.recovery.cordons
     assert len(step.decision.plan.proposals) == (mode == Mode.RECOMMEND)

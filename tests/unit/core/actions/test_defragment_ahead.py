@@ -46,7 +46,7 @@ def test_the_cheapest_moves_that_make_room_are_chosen() -> None:
     step = decide(island_expected(), PATIENT)
     (effect,) = step.instructions
     assert effect.operation.takes == StopReason.MOVE_AHEAD
-    (start,) = step.memory.pipelined_starts
+    (start,) = step.memory.starts.pipelined_starts
     assert [part.workload for part in start.parts] == ["b"]
 
 
@@ -218,7 +218,7 @@ def test_moved_work_continues_in_its_new_place() -> None:
     (start,) = after.instructions
     assert (start.kind, start.subject.name, start.operation.moved) == ("admit", "b", True)  # type: ignore[attr-defined]
     assert {slot.node for slot in start.operation.slots} <= {"node-0", "node-1"}
-    assert not after.memory.pipelined_starts
+    assert not after.memory.starts.pipelined_starts
 
 
 @given(

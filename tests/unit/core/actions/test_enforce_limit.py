@@ -119,8 +119,8 @@ def test_with_few_days_or_little_use_nobody_is_judged() -> None:
 def test_days_too_long_ago_are_forgotten_and_memory_goes_through_its_text() -> None:
     """Thirty days and the running one stay."""
     memory = spent(200, 4)
-    assert len(memory.spent_gpu_s["t0"]) <= 32
-    assert read_memory_text(memory_text(memory), "memory").spent_gpu_s == memory.spent_gpu_s
+    assert len(memory.spending.spent_gpu_s["t0"]) <= 32
+    assert read_memory_text(memory_text(memory), "memory").spending.spent_gpu_s == memory.spending.spent_gpu_s
 
 
 def test_a_runaway_tenant_is_warned_and_suspended_only_where_the_policy_says_so() -> None:
@@ -145,11 +145,11 @@ def test_a_runaway_tenant_is_warned_and_suspended_only_where_the_policy_says_so(
 def test_tenants_are_named_in_one_order_whatever_the_order_of_memory() -> None:
     """A memory that was written and read again has its names in another order, and decides alike."""
     memory, now_s = spent(20, 4), 20.5 * DAY_S
-    days = memory.spent_gpu_s["t0"]
+    days = memory.spending.spent_gpu_s["t0"]
     observation = observe(snapshot("1x8", [holds("a", 1), holds("b", 1, tenant=1)]), now_s)
     said = []
     for names in (["t0", "t1"], ["t1", "t0"]):
-        turned = replace(memory, spent_gpu_s=dict.fromkeys(names, days))
+        turned = replace(memory, spending=replace(memory.spending, spent_gpu_s=dict.fromkeys(names, days)))
         said.append([note.subject for note in decide(observation, EAGER, turned).decision.notes])
     assert len(said[0]) == 2
     assert said[0] == said[1]

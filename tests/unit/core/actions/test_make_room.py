@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.forecast import Forecast
-from autopilot.core.model.memory import ControllerMemory, Disruption, Step
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.budget import BudgetMemory, Disruption
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Proposal
 from autopilot.core.model.snapshot import SloClass
@@ -50,7 +52,9 @@ def burst(now_s: float = NOW_S, **more: Any) -> Forecast:
 def told(observation: Any, memory: ControllerMemory | None = None, **policy: Any) -> Step:
     """One decision with what was learned before."""
     rules: dict[str, Any] = {"preemption": {"saves_prior": 1.0, "blast_ratio": 100.0}} | policy
-    return decide(observation, with_policy(ACTING, **rules), memory or ControllerMemory(services=LEARNED))
+    return decide(
+        observation, with_policy(ACTING, **rules), memory or ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
+    )
 
 
 def room(step: Step) -> list[Proposal]:
@@ -116,7 +120,7 @@ def test_only_batch_work_that_saves_is_preempted(victim: dict[str, Any]) -> None
 def test_work_that_was_disrupted_within_the_hour_stays() -> None:
     """The same gang is stopped for room at most once within `room.reversal_s`."""
     lately = Disruption(NOW_S - 3000.0, "b", "t", (), contract=True, uid="b")
-    memory = ControllerMemory(services=LEARNED, disrupted=(lately,))
+    memory = ControllerMemory(replicas=ReplicasMemory(services=LEARNED), budget=BudgetMemory(disrupted=(lately,)))
     assert room(told(seen(burst()), memory)) == []
     assert room(told(seen(burst()), memory, room={"reversal_s": 2000.0}))
 
@@ -140,10 +144,10 @@ def test_the_sources_are_in_the_order_of_preference() -> None:
 def test_room_that_was_made_later_is_not_forgotten() -> None:
     """An older start that still waits for its victims does not move the time back."""
     step = told(seen(burst()))
-    assert step.memory.pipelined_starts[0].since_s == NOW_S
+    assert step.memory.starts.pipelined_starts[0].since_s == NOW_S
     record = replace(LEARNED["chat"], room_s=NOW_S + 30.0)
-    memory = replace(step.memory, services={"chat": record})
+    memory = replace(step.memory, replicas=replace(step.memory.replicas, services={"chat": record}))
     after = remember_services(memory, replace(seen(burst()), now_s=NOW_S + 60.0), ACTING)
-    assert after.services["chat"].room_s == NOW_S + 30.0
-    fresh = replace(step.memory, services=LEARNED)
-    assert remember_services(fresh, seen(burst()), ACTING).services["chat"].room_s == NOW_S
+    assert after.replicas.services["chat"].room_s == NOW_S + 30.0
+    fresh = replace(step.memory, replicas=replace(step.memory.replicas, services=LEARNED))
+    assert remember_services(fresh, seen(burst()), ACTING).replicas.services["chat"].room_s == NOW_S

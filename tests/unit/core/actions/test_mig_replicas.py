@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.model.memory import ControllerMemory, Disruption, ServiceRecord, Step
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.budget import BudgetMemory, Disruption
+from autopilot.core.model.memory.replicas import ReplicasMemory, ServiceRecord
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Observation, Proposal
 from autopilot.core.model.snapshot import Recut, SloClass
@@ -78,7 +80,11 @@ def seen(
 
 def told(observation: Observation, memory: ControllerMemory | None = None, **policy: Any) -> Step:
     """One decision with what was learned before."""
-    return decide(observation, with_policy(ACTING, **policy), memory or ControllerMemory(services=LEARNED))
+    return decide(
+        observation,
+        with_policy(ACTING, **policy),
+        memory or ControllerMemory(replicas=ReplicasMemory(services=LEARNED)),
+    )
 
 
 def made(step: Step, action: str = "make_room") -> list[Proposal]:
@@ -163,7 +169,12 @@ def test_what_may_not_be_stopped_stays() -> None:
     beside = seen(whole, shape="1x3", cuts={0: THREE[:2], 1: SMALL[1]})
     assert not made(told(beside, modes={"regeometry": Mode.OFF}))
     lately = tuple(Disruption(NOW_S - 60.0, f"b{n}", "t", (), contract=True, uid=f"b{n}") for n in range(2, 6))
-    assert not made(told(seen(*EIGHT), ControllerMemory(services=LEARNED, disrupted=lately)))
+    assert not made(
+        told(
+            seen(*EIGHT),
+            ControllerMemory(replicas=ReplicasMemory(services=LEARNED), budget=BudgetMemory(disrupted=lately)),
+        )
+    )
 
 
 def test_a_service_in_breach_gets_an_instance() -> None:
@@ -294,7 +305,11 @@ def test_only_replicas_of_the_same_kind_give_way_to_a_need(profile: int, floors:
         "floor_until_s": [NOW_S + 1700.0, np.nan],
     }
     seen_now = serving(observe(snap, NOW_S), forecast({"ahead": 4.0, "need": 0.1}, NOW_S), **columns)
-    memory = ControllerMemory(services={name: ServiceRecord(**_fields(LEARNED["chat"])) for name in ("ahead", "need")})
+    memory = ControllerMemory(
+        replicas=ReplicasMemory(
+            services={name: ServiceRecord(**_fields(LEARNED["chat"])) for name in ("ahead", "need")}
+        )
+    )
     step = told(seen_now, memory, modes=EVERY | {"regeometry": Mode.OFF})
     found = [each for each in step.instructions if each.kind == "scale"]
     assert [(each.subject.name, asked(each, Scale).replicas) for each in found] == floors

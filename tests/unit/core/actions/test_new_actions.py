@@ -58,7 +58,7 @@ def test_inside_its_guarantee_an_owner_takes_by_contract() -> None:
     assert waived == {"min_runtime", "stops", "hysteresis", "budget", "blast_radius"}
     assert all(victim.contract for victim in proposals(step)["w"].victims)
     assert [order.operation.takes for order in step.instructions] == ["reclaim"]
-    assert step.memory.pipelined_starts[0].contract
+    assert step.memory.starts.pipelined_starts[0].contract
 
 
 def test_above_its_guarantee_the_taking_is_weighed() -> None:
@@ -72,7 +72,7 @@ def test_above_its_guarantee_the_taking_is_weighed() -> None:
     assert verdicts(late, "w")["hysteresis"] == Code.DWELL
     later = decide(observe(snapshot("1x8", work, queues=queues), 5300.0, tick=1), CALM, late.memory)
     assert [order.kind for order in later.instructions] == ["evict"]
-    assert not later.memory.pipelined_starts[0].contract
+    assert not later.memory.starts.pipelined_starts[0].contract
 
 
 def test_a_gang_in_its_delay_takes_nothing_and_wakes_when_it_ends() -> None:

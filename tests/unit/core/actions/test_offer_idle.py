@@ -64,7 +64,7 @@ def test_a_node_is_offered_once_and_the_offer_ends_when_it_is_needed() -> None:
     assert offers(fourth) == [("node-1", False)]
     fifth = look(HOUR_S + 15, [holds("h", 8)], fourth.memory, outcomes=done(fourth))
     assert not offers(fifth)
-    assert set(fifth.memory.offered_s) == {"node-2"}
+    assert set(fifth.memory.nodes.offered_s) == {"node-2"}
     assert not offers(look(HOUR_S + 1000, [holds("h", 8)], fifth.memory))
 
 
@@ -96,10 +96,10 @@ def test_no_offer_stands_where_the_action_does_not_act() -> None:
     """A node that was offered before is offered anew once the action acts again."""
     first = look(HOUR_S, memory=look(0.0).memory)
     second = look(HOUR_S + 5, memory=first.memory, outcomes=done(first))
-    assert len(second.memory.offered_s) == 3
+    assert len(second.memory.nodes.offered_s) == 3
     off = with_policy(shrinks(), modes={"offer_idle": "recommend"})
     third = look(HOUR_S + 10, memory=second.memory, policy=off)
-    assert not third.memory.offered_s
+    assert not third.memory.nodes.offered_s
     assert not offers(third)
     assert len(offers(look(HOUR_S + 15, memory=third.memory))) == 3
 
@@ -107,5 +107,5 @@ def test_no_offer_stands_where_the_action_does_not_act() -> None:
 def test_without_pools_nothing_is_offered() -> None:
     """So it is as shipped."""
     idle = look(0.0, policy=EAGER)
-    assert not idle.memory.idle_nodes_s
+    assert not idle.memory.nodes.idle_nodes_s
     assert not offers(look(HOUR_S, memory=idle.memory, policy=EAGER))

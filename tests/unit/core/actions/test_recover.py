@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition, ControllerMemory, Noted
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
 from autopilot.core.model.records import About, Evidence, Note, Observation, Save
 from autopilot.core.model.snapshot import State
 from autopilot.core.verbs.evict import EvictOperation
@@ -183,10 +184,10 @@ def test_the_coordinator_starts_after_its_workers() -> None:
     waited = Noted(Condition(ConditionKind.WAITED, "head"), 1000.0)
     work = [waits("head", 1, gpus_per_member=1, coordinates="job"), waits("w", 16, job_group="job")]
     observation = observe(snapshot("1x8", work), 1010.0)
-    step = decide(observation, EAGER, ControllerMemory(conditions=(waited,)))
+    step = decide(observation, EAGER, ControllerMemory(plan=PlanMemory(conditions=(waited,))))
     assert started(step) == {}
     assert why_waits(step, observation, "head")[0] == "workers"
-    assert step.memory.conditions == (waited,)
+    assert step.memory.plan.conditions == (waited,)
     free = observe(snapshot("1x8", [waits("head", 1, gpus_per_member=1, coordinates="job")]), 1020.0)
     assert list(started(decide(free, EAGER, step.memory))) == ["head"]
 
@@ -194,7 +195,7 @@ def test_the_coordinator_starts_after_its_workers() -> None:
 def test_a_coordinator_with_a_worker_at_work_is_let_be() -> None:
     """The job makes progress."""
     step = decide(observe(snapshot("2x8", job()), 5000.0), EAGER)
-    assert step.memory.conditions == ()
+    assert step.memory.plan.conditions == ()
 
 
 # --- stuck ------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_idle_instances_become_those_that_a_request_waits_for() -> None:
     assert change.after is not None
     assert [profile for profile, _ in change.after].count("3g.40gb") == 1
     assert code_of(step, seen, "w") == Code.RECUT
-    assert step.memory.recuts["GPU-0"].state == "changing"
+    assert step.memory.geometry.recuts["GPU-0"].state == "changing"
 
 
 def test_nothing_is_preempted_for_a_request_that_a_change_serves() -> None:
@@ -90,8 +90,8 @@ def test_the_next_tick_uses_the_new_instances() -> None:
     assert not mid.instructions
     done = decide(cut_world(work, now_s=60.0, tick=2, cuts={0: change.after}), EAGER, mid.memory)
     assert [each.kind for each in done.instructions] == ["admit"]
-    assert done.memory.recuts["GPU-0"].state == "settled"
-    assert not [key for key in done.memory.in_flight if "recut" in key]
+    assert done.memory.geometry.recuts["GPU-0"].state == "settled"
+    assert not [key for key in done.memory.effects.in_flight if "recut" in key]
 
 
 def test_off_is_as_if_it_did_not_exist() -> None:
@@ -159,7 +159,7 @@ def test_a_second_change_waits_for_the_dwell_time() -> None:
 def test_memory_without_changes_is_as_before() -> None:
     """A cluster without MIG keeps nothing."""
     step = decide(world("1x8", [waits("w", 8)]), EAGER, ControllerMemory())
-    assert not step.memory.recuts
+    assert not step.memory.geometry.recuts
 
 
 def test_a_recommendation_stays_on_paper() -> None:
@@ -167,5 +167,5 @@ def test_a_recommendation_stays_on_paper() -> None:
     policy = replace(EAGER, modes=replace(EAGER.modes, regeometry=Mode.RECOMMEND))
     step = decide(cut_world(waits("w", 1, mig_profile=2)), policy)
     assert not step.instructions
-    assert not step.memory.recuts
+    assert not step.memory.geometry.recuts
     assert [each.kind for each in step.decision.plan.proposals] == ["recut"]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autopilot.core.model.memory import RecutRecord, Step
+from autopilot.core.model.memory import Step
+from autopilot.core.model.memory.geometry import GeometryMemory, RecutRecord
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
@@ -92,7 +93,7 @@ def test_fewest_gpus_change() -> None:
     step = decide(seen(whole("w", 2, 2), waits("i", 1, mig_profile=3), cuts=cuts), NODE)
     assert left(step) == {"GPU-0"}
     assert "GPU-1" not in changes(step)
-    assert step.memory.recuts["GPU-1"].state == "beside"
+    assert step.memory.geometry.recuts["GPU-1"].state == "beside"
 
 
 def test_nothing_else_changes_for_a_gang_while_its_node_does() -> None:
@@ -201,24 +202,28 @@ RETURN_S = NODE.regeometry.return_s
 @pytest.mark.parametrize(("now_s", "turns"), [(NODE.regeometry.dwell_s, False), (RETURN_S, True)])
 def test_mig_mode_is_not_swapped(now_s: float, *, turns: bool) -> None:
     """Neither back off for a gang nor back on with another geometry, for `return_s`."""
-    memory = replace(decide(seen(), NODE).memory, recuts={f"GPU-{row}": record(None, SMALL) for row in (2, 3)})
+    memory = replace(
+        decide(seen(), NODE).memory, geometry=GeometryMemory({f"GPU-{row}": record(None, SMALL) for row in (2, 3)})
+    )
     assert bool(left(decide(seen(BUSY, whole("w", 1), now_s=now_s, tick=1), NODE, memory))) == turns
-    memory = replace(memory, recuts={f"GPU-{row}": record(SMALL, None) for row in (2, 3)})
+    memory = replace(
+        memory, geometry=replace(memory.geometry, recuts={f"GPU-{row}": record(SMALL, None) for row in (2, 3)})
+    )
     asked = seen(BUSY, waits("i", 1, mig_profile=3), cuts={}, now_s=now_s, tick=1)
     assert bool(changes(decide(asked, NODE, memory))) == turns
 
 
 def test_a_change_beside_does_not_hide_that_mig_mode_was_turned() -> None:
     """GPU 3 left MIG mode; then GPU 2 of its node is cut; GPU 3 still may not turn the mode on again."""
-    memory = replace(decide(seen(), NODE).memory, recuts={"GPU-3": record(SMALL, None)})
+    memory = replace(decide(seen(), NODE).memory, geometry=GeometryMemory({"GPU-3": record(SMALL, None)}))
     dwell_s = NODE.regeometry.dwell_s
     ask = waits("i", 1, mig_profile=3)
     first = decide(seen(BUSY, ask, cuts={2: SMALL}, now_s=dwell_s, tick=1), NODE, memory)
     assert set(changes(first)) == {"GPU-2"}
-    assert first.memory.recuts["GPU-3"].state == "beside"
+    assert first.memory.geometry.recuts["GPU-3"].state == "beside"
     done_s = dwell_s + 60.0
     done = decide(seen(BUSY, ask, cuts={2: WHOLE}, now_s=done_s, tick=2), NODE, first.memory)
-    assert done.memory.recuts["GPU-3"].state == "settled"
+    assert done.memory.geometry.recuts["GPU-3"].state == "settled"
     more = (BUSY, waits("j", 4, mig_profile=2))  # needs both GPUs
     assert not changes(decide(seen(*more, cuts={2: WHOLE}, now_s=done_s + dwell_s, tick=3), NODE, done.memory))
     at_last = seen(*more, cuts={2: WHOLE}, now_s=done_s + RETURN_S, tick=4)

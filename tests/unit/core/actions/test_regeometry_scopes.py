@@ -40,7 +40,7 @@ def recuts(step: Step) -> dict[str, RecutGpu]:
 
 def states(step: Step) -> dict[str, str]:
     """The state of each GPU in memory."""
-    return {uuid: record.state for uuid, record in sorted(step.memory.recuts.items())}
+    return {uuid: record.state for uuid, record in sorted(step.memory.geometry.recuts.items())}
 
 
 BIG = waits("w", 1, mig_profile=3)
@@ -159,9 +159,9 @@ def test_protected_work_is_not_moved(columns: dict[str, object]) -> None:
 def test_a_drain_ends_at_its_deadline() -> None:
     """What runs there stays, and the GPU takes new work again, with a note; it is not drained again at once."""
     first = drain(GPU, *IN_USE)
-    record = first.memory.recuts["GPU-0"]
+    record = first.memory.geometry.recuts["GPU-0"]
     late = decide(seen(*IN_USE, BIG, now_s=record.deadline_s, tick=1), GPU, first.memory)
-    assert late.memory.recuts["GPU-0"].state == "settled"
+    assert late.memory.geometry.recuts["GPU-0"].state == "settled"
     assert "drain_given_up" in [note.code for note in late.decision.notes]
     assert not recuts(late)
     assert first.wake_at_s <= record.deadline_s
@@ -189,11 +189,11 @@ def test_a_recommended_drain_stays_on_paper() -> None:
     step = drain(policy, *IN_USE)
     assert [each.kind for each in step.decision.plan.proposals] == ["drain"]
     assert not step.instructions
-    assert step.memory.recuts == ControllerMemory().recuts
+    assert step.memory.geometry.recuts == ControllerMemory().geometry.recuts
 
 
 def test_a_change_by_others_ends_a_drain() -> None:
     """The node reports a change that was not started here: it is followed as such."""
     first = drain(GPU, *IN_USE)
     other = decide(seen(*IN_USE, BIG, now_s=1.0, tick=1, recuts={0: Recut.CHANGING}), GPU, first.memory)
-    assert other.memory.recuts["GPU-0"].state == "other"
+    assert other.memory.geometry.recuts["GPU-0"].state == "other"

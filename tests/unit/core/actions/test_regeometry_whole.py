@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from autopilot.core.model.forecast import MixKind
-from autopilot.core.model.memory import RecutRecord, Step
+from autopilot.core.model.memory import Step
+from autopilot.core.model.memory.geometry import GeometryMemory, RecutRecord
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
@@ -90,7 +91,7 @@ def test_the_gang_starts_once_the_gpu_is_whole() -> None:
     done = decide(seen(*work, now_s=60.0, tick=2, cuts={other.pop(): SMALL}), BOTH, mid.memory)
     (start,) = done.instructions
     assert {slot.gpu for slot in start.operation.slots} == {uuid}
-    assert done.memory.recuts[uuid].state == "settled"
+    assert done.memory.geometry.recuts[uuid].state == "settled"
 
 
 @pytest.mark.parametrize("scope", ["instance", "gpu"])
@@ -159,7 +160,9 @@ def record(before: object, after: object) -> RecutRecord:
 )
 def test_a_gpu_that_turned_mig_mode_on_keeps_it(now_s: float, *, leaves: bool) -> None:
     """For `dwell_s`, and for `return_s` it does not swap back; another GPU that did not change may leave."""
-    memory = replace(decide(seen(), BOTH).memory, recuts={f"GPU-{row}": record(None, SMALL) for row in (2, 3)})
+    memory = replace(
+        decide(seen(), BOTH).memory, geometry=GeometryMemory({f"GPU-{row}": record(None, SMALL) for row in (2, 3)})
+    )
     step = decide(seen(BUSY, whole("w", 1), now_s=now_s, tick=1), BOTH, memory)
     assert bool(left(step)) == leaves
     assert not [each for each in step.decision.plan.proposals if not leaves]
@@ -169,7 +172,9 @@ def test_a_gpu_that_left_mig_mode_does_not_turn_it_on_again_at_once() -> None:
     """Not even with another geometry than the one that it left."""
     held = [holds(f"h{gpu}", 1, [7 * number], mig_profile=0) for number, gpu in enumerate((2, 3))]
     asked = waits("i", 1, mig_profile=3)
-    memory = replace(decide(seen(), BOTH).memory, recuts={f"GPU-{row}": record(SMALL, None) for row in (0, 1)})
+    memory = replace(
+        decide(seen(), BOTH).memory, geometry=GeometryMemory({f"GPU-{row}": record(SMALL, None) for row in (0, 1)})
+    )
     return_s = BOTH.regeometry.return_s
     assert not decide(seen(*held, asked, now_s=return_s - 1, tick=1), BOTH, memory).instructions
     assert decide(seen(*held, asked, now_s=return_s, tick=1), BOTH, memory).instructions
@@ -185,7 +190,7 @@ def test_the_guard_refuses_to_swap_mig_mode_back() -> None:
         submit(RecutDraft(case=case, verb=verb, row=0, benefit_gpu_s=1e9, cost_gpu_s=1.0, evidence=()))
 
     actions, return_s = (Action("regeometry", "", swap),), BOTH.regeometry.return_s
-    memory = replace(decide(seen(), BOTH).memory, recuts={"GPU-0": record(SMALL, None)})
+    memory = replace(decide(seen(), BOTH).memory, geometry=GeometryMemory({"GPU-0": record(SMALL, None)}))
     early = decide(seen(now_s=return_s - 1, tick=1), BOTH, memory, actions=actions)
     assert [verdict.code for verdict in early.decision.plan.proposals[0].verdicts if not verdict.allowed] == [
         Code.RECUT_RETURN
@@ -212,5 +217,5 @@ def test_a_recommendation_stays_on_paper() -> None:
     policy: Policy = with_policy(BOTH, modes={"regeometry": Mode.RECOMMEND})
     step = decide(seen(BUSY, whole("w", 1)), policy)
     assert not step.instructions
-    assert not step.memory.recuts
+    assert not step.memory.geometry.recuts
     assert [each.reason for each in step.decision.plan.proposals] == ["leave_waiting"]

@@ -48,10 +48,10 @@ def test_a_gang_that_does_not_fit_asks_for_what_is_missing_once() -> None:
     assert (effect.operation.provisioning_class, effect.deadline_s) == (CLASS, 3900.0)
     again = look(900.0, gang, first.memory)
     assert not asked(again)
-    assert again.memory.in_flight
+    assert again.memory.effects.in_flight
     started = look(1000.0, [holds("g", 16)], again.memory)
-    assert not started.memory.in_flight
-    assert not started.memory.requested_s
+    assert not started.memory.effects.in_flight
+    assert not started.memory.nodes.requested_s
 
 
 def test_a_request_that_failed_is_repeated_later() -> None:
@@ -61,7 +61,7 @@ def test_a_request_that_failed_is_repeated_later() -> None:
     ended = (Outcome(effect.id, OutcomeKind.CONFLICT, 310.0, "Failed"),)
     second = look(310.0, [waits("g", 32)], first.memory, outcomes=ended)
     assert not asked(second)
-    assert not second.memory.failed
+    assert not second.memory.effects.failed
     assert second.wake_at_s <= 7500.0
     assert asked(look(7500.0, [waits("g", 32)], second.memory)) == [("g", POOL, 2)]
 
@@ -110,7 +110,7 @@ def test_without_pools_nothing_is_asked_for() -> None:
     step = look(300.0, [waits("g", 32)], policy=with_policy(grows(), modes={"request_capacity": Mode.RECOMMEND}))
     assert [each.kind for each in step.decision.plan.proposals] == ["provision"]
     assert not step.instructions
-    assert not step.memory.requested_s
+    assert not step.memory.nodes.requested_s
 
 
 def test_a_bound_that_is_no_number_of_nodes_is_refused() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from autopilot.core.idle.evidence import return_cost_gpu_s
-from autopilot.core.model.idle_memory import IdleOwner, IdleStep
-from autopilot.core.model.memory import Disruption, Step, StormRecord
+from autopilot.core.model.memory import Step
+from autopilot.core.model.memory.budget import Disruption
+from autopilot.core.model.memory.idle import IdleOwner, IdleStep
+from autopilot.core.model.memory.trust import StormRecord, TrustMemory
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, SloClass, State
@@ -68,7 +70,12 @@ def test_inside_a_guarantee_the_mark_comes_first() -> None:
     assert victims(marked) == ["b"]
     [record] = marked.memory.idle.records.values()
     assert record.step == IdleStep.MARKED
-    memory = replace(marked.memory, pipelined_starts=(), in_flight={}, disrupted=())
+    memory = replace(
+        marked.memory,
+        starts=replace(marked.memory.starts, pipelined_starts=()),
+        effects=replace(marked.memory.effects, in_flight={}),
+        budget=replace(marked.memory.budget, disrupted=()),
+    )
     step = look(snap, NOW_S + 2 * HOUR_S + 600.0, replace(marked, memory=memory, instructions=()))
     assert victims(step) == ["w"]
     assert fact(room(step)[0], "source") == "idle work, also inside guarantees"
@@ -87,7 +94,12 @@ def test_protected_work_is_never_taken(columns: dict[str, Any], guarantee: int) 
     """Not after any time."""
     snap = scene(guarantee=guarantee, **columns)
     step = due(snap)
-    memory = replace(step.memory, pipelined_starts=(), in_flight={}, disrupted=())
+    memory = replace(
+        step.memory,
+        starts=replace(step.memory.starts, pipelined_starts=()),
+        effects=replace(step.memory.effects, in_flight={}),
+        budget=replace(step.memory.budget, disrupted=()),
+    )
     later = look(snap, NOW_S + 9 * HOUR_S, replace(step, memory=memory, instructions=()))
     assert "w" not in [*victims(step), *victims(later)]
 
@@ -95,7 +107,12 @@ def test_protected_work_is_never_taken(columns: dict[str, Any], guarantee: int) 
 def test_work_that_is_made_not_preemptible_after_its_mark_stays() -> None:
     """Its owner changed it; inside the guarantee that counts."""
     marked = due(scene(guarantee=4))
-    memory = replace(marked.memory, pipelined_starts=(), in_flight={}, disrupted=())
+    memory = replace(
+        marked.memory,
+        starts=replace(marked.memory.starts, pipelined_starts=()),
+        effects=replace(marked.memory.effects, in_flight={}),
+        budget=replace(marked.memory.budget, disrupted=()),
+    )
     changed = scene(guarantee=4, preemptible=False)
     step = look(changed, NOW_S + 2 * HOUR_S + 600.0, replace(marked, memory=memory, instructions=()))
     assert victims(step) == ["b"]
@@ -128,7 +145,7 @@ def test_where_both_need_an_approval_it_is_proposed() -> None:
 def test_a_paused_or_capped_suspension_is_no_source(held: dict[str, Any]) -> None:
     """What the storm detector or its promises hold back is not done under another name."""
     told = noticed(scene())
-    step = due(scene(), before=replace(told, memory=replace(told.memory, **held)))
+    step = due(scene(), before=replace(told, memory=replace(told.memory, trust=TrustMemory(**held))))
     assert victims(step) == ["b"]
 
 
@@ -149,7 +166,10 @@ def test_work_that_was_disrupted_within_the_hour_stays() -> None:
     """The same work is stopped for room at most once within `room.reversal_s`."""
     told = noticed(scene())
     lately = Disruption(NOW_S + 1000.0, "w", "t", (), contract=True, uid="w")
-    step = due(scene(), before=replace(told, memory=replace(told.memory, disrupted=(lately,))))
+    step = due(
+        scene(),
+        before=replace(told, memory=replace(told.memory, budget=replace(told.memory.budget, disrupted=(lately,)))),
+    )
     assert victims(step) == ["b"]
 
 

@@ -11,6 +11,7 @@ import pytest
 from autopilot.core.actions import scale_ahead
 from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Gap, Instruction, Observation, OutcomeKind, Proposal, View
 from autopilot.core.model.snapshot import SloClass
@@ -53,7 +54,7 @@ def seen(now_s: float, *demand: Forecast, work: Any = (), **columns: Any) -> Obs
 
 def tell(observation: Observation, memory: ControllerMemory | None = None, **policy: Any) -> Step:
     """One decision with what was learned before."""
-    memory = memory or ControllerMemory(services=LEARNED)
+    memory = memory or ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
     return decide(observation, with_policy(ACTING, **policy), memory)
 
 
@@ -72,7 +73,9 @@ def case(step: Step) -> Proposal:
 
 def desired_earlier(*desired: tuple[float, int], stands: int = 0) -> ControllerMemory:
     """Memory of earlier wishes, and of a floor that rose long ago."""
-    return ControllerMemory(services={"chat": replace(LEARNED["chat"], desired=desired, floor=stands)})
+    return ControllerMemory(
+        replicas=ReplicasMemory(services={"chat": replace(LEARNED["chat"], desired=desired, floor=stands)})
+    )
 
 
 # --- the life of a floor ----------------------------------------------------------------------------
@@ -85,7 +88,7 @@ def test_a_burst_that_is_foreseen_raises_the_floor_at_once() -> None:
     assert (effect.kind, effect.subject.name, effect.subject.revision) == ("scale", "chat", 7)
     assert floors(step) == [(5, 1900.0)]
     assert effect.deadline_s == 220.0
-    assert step.memory.in_flight[effect.id].action == "scale_ahead"
+    assert step.memory.effects.in_flight[effect.id].action == "scale_ahead"
     proposal = case(step)
     assert (proposal.queue, proposal.change, proposal.accepted) == (
         "web",
@@ -193,7 +196,9 @@ def test_a_forecast_that_is_not_trusted_moves_nothing(more: dict[str, Any], code
     from autopilot.core.guards import GUARDS
 
     without = tuple((name, check) for name, check in GUARDS if name != "confidence")
-    assert floors(decide(observation, ACTING, ControllerMemory(services=LEARNED), guards=without)) == [(5, 1800.0)]
+    assert floors(
+        decide(observation, ACTING, ControllerMemory(replicas=ReplicasMemory(services=LEARNED)), guards=without)
+    ) == [(5, 1800.0)]
 
 
 def test_the_guard_judges_the_forecast_and_not_what_the_action_claims_of_it() -> None:
@@ -211,7 +216,7 @@ def test_the_guard_judges_the_forecast_and_not_what_the_action_claims_of_it() ->
 
     observation = seen(0.0, forecast({"chat": 9.0}, drifting=np.array([True])))
     table = (replace(scale_ahead.ACTION, propose=boastful),)
-    step = decide(observation, ACTING, ControllerMemory(services=LEARNED), actions=table)
+    step = decide(observation, ACTING, ControllerMemory(replicas=ReplicasMemory(services=LEARNED)), actions=table)
     assert [each.code for each in case(step).verdicts if not each.allowed] == [Code.FORECAST_DRIFTING]
     assert step.instructions == ()
 
@@ -258,7 +263,7 @@ def test_a_crash_between_effect_and_outcome_is_healed_by_looking() -> None:
         ({"floor": [4], "floor_until_s": [1900.0]}, 1),
     ):
         step = tell(seen(110.0, forecast({"chat": 9.0}, 110.0), **columns), first.memory)
-        assert (effect.id in step.memory.in_flight) == bool(left)
+        assert (effect.id in step.memory.effects.in_flight) == bool(left)
 
 
 def test_a_floor_that_is_not_seen_by_its_deadline_is_asked_for_again_and_then_failed() -> None:
@@ -270,7 +275,7 @@ def test_a_floor_that_is_not_seen_by_its_deadline_is_asked_for_again_and_then_fa
         memory, ids = step.memory, [*ids, [each.id for each in step.instructions]]
     assert ids[:2] == [[effect.id], [effect.id]]
     assert ids[2] == [f"460/{effect.proposal_id}"]
-    assert len(memory.failed) == 1
+    assert len(memory.effects.failed) == 1
 
 
 def test_outcomes_end_a_floor_under_way() -> None:
@@ -281,7 +286,7 @@ def test_outcomes_end_a_floor_under_way() -> None:
             seen(130.0, forecast({"chat": 9.0}, 130.0), generation=[8]), outcomes=done((effect,), 129.0, kind)
         )
         step = tell(observation, first.memory)
-        assert effect.id not in step.memory.in_flight
+        assert effect.id not in step.memory.effects.in_flight
         assert [each.subject.revision for each in step.instructions] == [8]
 
 
@@ -304,8 +309,8 @@ def test_a_service_that_is_gone_needs_no_floor_but_one_out_of_sight_may(
     views = (View("api", "inventory", True, 110.0, 8), View("api", "work", True, 110.0, 1))
     gone = replace(seen(110.0, id=["other"], uid=["other"]), views=views)
     hidden = replace(gone, gaps=(Gap(source, name, signal, "no answer"),))
-    assert effect.id not in tell(gone, first.memory).memory.in_flight
-    assert (effect.id not in tell(hidden, first.memory).memory.in_flight) is over
+    assert effect.id not in tell(gone, first.memory).memory.effects.in_flight
+    assert (effect.id not in tell(hidden, first.memory).memory.effects.in_flight) is over
 
 
 # --- free and borrowed capacity only ----------------------------------------------------------------
@@ -400,7 +405,11 @@ def test_foresight_gives_way_to_a_need_that_finds_no_place() -> None:
     """The floor comes down to the need of its own service though the dwell is young, and no other floor rises."""
     records = {name: replace(LEARNED["chat"], desired=((-1.0, 6),)) for name in ("ahead", "need")}
     for needed, told in ((2, [("ahead", 2)]), (1, [("ahead", 6), ("need", 6)])):
-        step = tell(crowded(needed), ControllerMemory(services=records), scale_ahead={"most_ratio": 4.0})
+        step = tell(
+            crowded(needed),
+            ControllerMemory(replicas=ReplicasMemory(services=records)),
+            scale_ahead={"most_ratio": 4.0},
+        )
         assert [(each.subject.name, asked(each, Scale).replicas) for each in step.instructions] == told
 
 
@@ -408,7 +417,7 @@ def test_a_floor_that_rose_stays_through_the_dwell_whenever_it_was_wished_for() 
     """The wish may be older than the floor: it is the floor's rise that is waited for."""
     memory = desired_earlier((0.0, 6))
     raised = tell(seen(300.0, forecast({"chat": 2.0}, 300.0), floor=[6], floor_until_s=[2100.0]), memory).memory
-    assert raised.services["chat"].raised_s == 300.0
+    assert raised.replicas.services["chat"].raised_s == 300.0
     for now_s, told in ((700.0, []), (899.0, []), (900.0, [(0, 900.0)])):
         quiet = forecast({"chat": 2.0}, now_s)
         assert floors(tell(seen(now_s, quiet, floor=[6], floor_until_s=[2100.0]), raised)) == told

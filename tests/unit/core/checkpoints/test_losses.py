@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from autopilot.core.checkpoints.losses import REQUESTS, Losses, saves_ratio, settle_stops, share, stop_losses
-from autopilot.core.model.memory import ControllerMemory, InFlight, Stop
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
+from autopilot.core.model.memory.losses import LossesMemory, Stop
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Cause, Loss, Outcome, OutcomeKind, Save
 from autopilot.core.model.snapshot import QueueTable, make
@@ -79,7 +81,9 @@ def test_its_turn_at_the_store_must_come_within_the_grace() -> None:
     """Another writes for 100 s of a grace of 120 s."""
     told = instruct("o", EvictOperation(reason=StopReason.PREEMPT, grace_s=120.0))
     memory = ControllerMemory(
-        in_flight={"0/o": InFlight(told, "accepted", NOW_S, "preempt", "t0", 0.0, contract=False)}
+        effects=EffectsMemory(
+            in_flight={"0/o": InFlight(told, "accepted", NOW_S, "preempt", "t0", 0.0, contract=False)}
+        )
     )
     work = [holds("v", 4, **SAVES), holds("o", 4, **SAVES | {"checkpoint_write_s": 100.0})]
     snap = snapshot("1x8", work)
@@ -97,8 +101,8 @@ def test_answers_of_the_tenant_and_of_the_workload_count() -> None:
     """The prior is worth one request of the tenant, the tenant's share one request of the workload."""
     assert share(None, 0.75) == 0.75
     assert share((3.0, 3.0), 0.0) == 0.75
-    tenant = ControllerMemory(tenant_saves={"t0": (3.0, 3.0)})
-    both = ControllerMemory(tenant_saves={"t0": (3.0, 3.0)}, workload_saves={"v": (2.0, 0.0)})
+    tenant = ControllerMemory(losses=LossesMemory(tenant_saves={"t0": (3.0, 3.0)}))
+    both = ControllerMemory(losses=LossesMemory(tenant_saves={"t0": (3.0, 3.0)}, workload_saves={"v": (2.0, 0.0)}))
     assert ratio(SAVES, Policy(), tenant) == 0.75
     assert ratio(SAVES, Policy(), both) == 0.25
 
@@ -132,51 +136,57 @@ def settled(
 
 def test_what_was_really_lost_is_told_once_the_victim_has_left() -> None:
     """Not before; and only once."""
-    memory = ControllerMemory(stops=(stop(),))
+    memory = ControllerMemory(losses=LossesMemory(stops=(stop(),)))
     memory, losses = settled(memory, holds("v", 8))
-    assert (losses, len(memory.stops)) == ((), 1)
+    assert (losses, len(memory.losses.stops)) == ((), 1)
     memory, losses = settled(memory, waits("v", 8, incarnation=1, lost_gpu_s=120.0))
     assert losses == (Loss("p", "v", 0, 120.0, 500.0, 2000.0),)
     assert settled(memory, waits("v", 8, incarnation=1, lost_gpu_s=120.0))[1] == ()
-    assert memory.tenant_saves == {"t0": (1.0, 0.0)}
+    assert memory.losses.tenant_saves == {"t0": (1.0, 0.0)}
 
 
 def test_who_lost_nothing_had_saved() -> None:
     """Also where it runs again at the next look."""
-    memory, _ = settled(ControllerMemory(stops=(stop(),)), holds("v", 8, incarnation=1, lost_gpu_s=0.0))
-    assert (memory.tenant_saves, memory.workload_saves) == ({"t0": (1.0, 1.0)}, {"v": (1.0, 1.0)})
+    memory, _ = settled(
+        ControllerMemory(losses=LossesMemory(stops=(stop(),))), holds("v", 8, incarnation=1, lost_gpu_s=0.0)
+    )
+    assert (memory.losses.tenant_saves, memory.losses.workload_saves) == ({"t0": (1.0, 1.0)}, {"v": (1.0, 1.0)})
 
 
 def test_what_nobody_reported_proves_nothing() -> None:
     """The loss stays unknown, and so does whether it saved."""
-    memory, losses = settled(ControllerMemory(stops=(stop(),)), waits("v", 8, incarnation=1))
+    memory, losses = settled(ControllerMemory(losses=LossesMemory(stops=(stop(),))), waits("v", 8, incarnation=1))
     assert np.isnan(losses[0].lost_gpu_s)
-    assert memory.tenant_saves == {}
-    memory, losses = settled(ControllerMemory(stops=(stop(),)), waits("v", 8, incarnation=2, lost_gpu_s=9.0))
+    assert memory.losses.tenant_saves == {}
+    memory, losses = settled(
+        ControllerMemory(losses=LossesMemory(stops=(stop(),))), waits("v", 8, incarnation=2, lost_gpu_s=9.0)
+    )
     assert np.isnan(losses[0].lost_gpu_s)  # of a later stop
 
 
 def test_who_was_not_asked_says_nothing_about_saving() -> None:
     """Stopped immediately, because the store has no turn for it."""
-    memory, losses = settled(ControllerMemory(stops=(stop(asked=False),)), waits("v", incarnation=1, lost_gpu_s=9.0))
+    memory, losses = settled(
+        ControllerMemory(losses=LossesMemory(stops=(stop(asked=False),))), waits("v", incarnation=1, lost_gpu_s=9.0)
+    )
     assert losses[0].lost_gpu_s == 9.0
-    assert memory.tenant_saves == {}
+    assert memory.losses.tenant_saves == {}
 
 
 def test_who_declines_was_asked_in_vain() -> None:
     """It keeps its place, and loses nothing."""
     asked = instruct("v", id=stop().instruction_id)
     outcomes = done([asked], NOW_S, OutcomeKind.DECLINED)
-    memory, losses = settled(ControllerMemory(stops=(stop(),)), holds("v", 8), outcomes=outcomes)
-    assert (losses, memory.stops, memory.workload_saves) == ((), (), {"v": (1.0, 0.0)})
+    memory, losses = settled(ControllerMemory(losses=LossesMemory(stops=(stop(),))), holds("v", 8), outcomes=outcomes)
+    assert (losses, memory.losses.stops, memory.losses.workload_saves) == ((), (), {"v": (1.0, 0.0)})
 
 
 def test_work_that_could_not_be_asked_counts_as_not_saving() -> None:
     """The next plan prices it so; its tenant is not judged by that."""
     outcomes = (Outcome(stop().instruction_id, OutcomeKind.DECLINED, NOW_S, "no", cause=Cause.UNASKED),)
-    before = ControllerMemory(stops=(stop(),), workload_saves={"v": (4.0, 4.0)})
+    before = ControllerMemory(losses=LossesMemory(stops=(stop(),), workload_saves={"v": (4.0, 4.0)}))
     memory, _ = settled(before, holds("v", 8), outcomes=outcomes)
-    assert (memory.workload_saves, memory.tenant_saves) == ({"v": (float(REQUESTS), 0.0)}, {})
+    assert (memory.losses.workload_saves, memory.losses.tenant_saves) == ({"v": (float(REQUESTS), 0.0)}, {})
     assert ratio(SAVES, memory=memory) < 0.05 < ratio(SAVES, memory=before)
 
 
@@ -185,41 +195,49 @@ def test_a_failed_effect_is_forgotten_unless_it_is_tried_again(retryable: bool, 
     """Nothing was stopped."""
     asked = instruct("v", id=stop().instruction_id)
     outcomes = done([asked], NOW_S, OutcomeKind.FAILED, retryable=retryable)
-    memory, losses = settled(ControllerMemory(stops=(stop(),)), holds("v", 8), outcomes=outcomes)
-    assert (losses, len(memory.stops), memory.tenant_saves) == ((), left, {})
+    memory, losses = settled(ControllerMemory(losses=LossesMemory(stops=(stop(),))), holds("v", 8), outcomes=outcomes)
+    assert (losses, len(memory.losses.stops), memory.losses.tenant_saves) == ((), left, {})
 
 
 def test_one_blind_look_forgets_nothing_and_what_never_ends_is_forgotten_late() -> None:
     """Absence is no evidence of a loss."""
-    memory = ControllerMemory(stops=(stop(),))
-    assert len(settled(memory)[0].stops) == 1
-    assert settled(memory, now_s=NOW_S + 3600.0)[0].stops == ()
+    memory = ControllerMemory(losses=LossesMemory(stops=(stop(),)))
+    assert len(settled(memory)[0].losses.stops) == 1
+    assert settled(memory, now_s=NOW_S + 3600.0)[0].losses.stops == ()
 
 
 def test_counts_are_bounded_and_gone_workloads_are_not_kept() -> None:
     """The older half of many requests counts half."""
-    memory = ControllerMemory(tenant_saves={"t0": (float(REQUESTS), 16.0)}, workload_saves={"gone": (1.0, 1.0)})
+    memory = ControllerMemory(
+        losses=LossesMemory(tenant_saves={"t0": (float(REQUESTS), 16.0)}, workload_saves={"gone": (1.0, 1.0)})
+    )
     memory, _ = settled(
-        ControllerMemory(stops=(stop(),), tenant_saves=memory.tenant_saves, workload_saves=memory.workload_saves),
+        ControllerMemory(
+            losses=LossesMemory(
+                stops=(stop(),), tenant_saves=memory.losses.tenant_saves, workload_saves=memory.losses.workload_saves
+            )
+        ),
         waits("v", 8, incarnation=1, lost_gpu_s=5000.0),
     )
-    assert memory.tenant_saves == {"t0": (9.0, 8.0)}
-    assert set(memory.workload_saves) == {"v"}
+    assert memory.losses.tenant_saves == {"t0": (9.0, 8.0)}
+    assert set(memory.losses.workload_saves) == {"v"}
 
 
 def test_stops_for_other_work_are_counted_once_they_happened() -> None:
     """Those by contract are not, and neither are those that came to nothing; a restart forgets none."""
     memory = ControllerMemory(
-        stops=(
-            stop(uid="v", weighed=True),
-            stop(uid="by", workload="by", weighed=False),
-            stop(uid="stays", workload="stays", weighed=True),
+        losses=LossesMemory(
+            stops=(
+                stop(uid="v", weighed=True),
+                stop(uid="by", workload="by", weighed=False),
+                stop(uid="stays", workload="stays", weighed=True),
+            ),
+            weighed_stops={"v": 1, "gone": 4},
         ),
-        weighed_stops={"v": 1, "gone": 4},
     )
     work = [waits("v", 8, incarnation=1), waits("by", 8, incarnation=1), holds("stays", 8)]
     memory = read_memory_text(memory_text(settled(memory, *work)[0]), "memory")
-    assert memory.weighed_stops == {"v": 2}
+    assert memory.losses.weighed_stops == {"v": 2}
 
 
 @pytest.mark.parametrize(
@@ -236,7 +254,7 @@ def test_what_counts_is_told_when_it_is_instructed(*, contract: bool, takes: Sto
     """A stop for other work that had to be worth it; not one by contract, and none of idle work."""
     action = Disrupt("w", ("v",), contract=contract, takes=takes)
     step = decide(world("1x8", [holds("v", 8), waits("w", 8)], NOW_S), HOPEFUL, actions=action.table)
-    assert [(each.uid, each.weighed) for each in step.memory.stops] == [("v", counts)]
+    assert [(each.uid, each.weighed) for each in step.memory.losses.stops] == [("v", counts)]
 
 
 def test_a_taking_is_followed_to_its_loss_and_kept_in_the_record() -> None:
@@ -260,7 +278,7 @@ def test_stopping_a_broken_gang_says_nothing_about_saving() -> None:
     work = [holds("v", 8, stale_since_s=0.0, **SAVES)]
     play = Ticking("1x8", work, HOPEFUL)
     play.tick(NOW_S)
-    assert [asked.asked for asked in play.memory.stops] == [False]
+    assert [asked.asked for asked in play.memory.losses.stops] == [False]
 
 
 # --- in the simulated cluster -----------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.checkpoints.writers import in_turn
-from autopilot.core.model.memory import InFlight
+from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import About, Evidence, Instruction, Note, NoteCode, Save
 from autopilot.core.model.stops import StopReason
@@ -89,9 +89,9 @@ def test_who_declines_stays_and_another_is_told() -> None:
     assert play.leaving() == []
     step = play.tick(9001.0)
     assert play.leaving() == ["dear"]
-    assert [pipelined.victims[0].workload for pipelined in play.memory.pipelined_starts] == ["dear"]
-    assert play.memory.cooled_until_s["cheap"] == 9601.0
-    assert not play.memory.failed
+    assert [pipelined.victims[0].workload for pipelined in play.memory.starts.pipelined_starts] == ["dear"]
+    assert play.memory.budget.cooled_until_s["cheap"] == 9601.0
+    assert not play.memory.effects.failed
     (note,) = step.decision.notes
     assert note == Note(NoteCode.VICTIM_CANNOT_SAVE, About.WORKLOAD, "cheap", facts=(Evidence("start_of", "w"),))
     words = "cheap cannot save within its grace and stays; the start of w there is given up"
@@ -122,9 +122,9 @@ def test_a_landing_that_came_to_nothing_takes_no_other_victim() -> None:
         step = play.tick(now_s)
         assert [note.code for note in step.decision.notes] == [NoteCode.START_GIVEN_UP]
         assert len(play.told) == 1
-        assert play.memory.no_pipelined_until_s == {"w": now_s + 600.0}
+        assert play.memory.starts.no_pipelined_until_s == {"w": now_s + 600.0}
         assert play.leaving() == ["cheap"]
-        assert [victim.workload for victim in play.memory.pipelined_starts[0].victims] == ["cheap"]
+        assert [victim.workload for victim in play.memory.starts.pipelined_starts[0].victims] == ["cheap"]
     play.leave("cheap")
     play.tick(late_s + 700.0)
     assert play.running() == ["dear", "w"]
@@ -198,7 +198,7 @@ def test_the_loss_without_a_turn_is_stated() -> None:
     assert note == Note(NoteCode.NO_TURN_TO_SAVE, About.WORKLOAD, "x", 8 * 6000.0, "GPU-s")
     kept = {
         entry.instruction.subject.name: asked(entry.instruction, EvictOperation).save
-        for entry in step.memory.in_flight.values()
+        for entry in step.memory.effects.in_flight.values()
     }
     assert kept == {"v": Save.TRY, "x": Save.SKIP}
 

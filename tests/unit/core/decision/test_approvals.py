@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from autopilot.core.model.approvals import seen_of
-from autopilot.core.model.memory import Approval, ControllerMemory, Step
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.people import Approval
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import (
     Code,
@@ -45,19 +46,19 @@ def test_the_latest_word_on_a_recommendation_counts() -> None:
     """An approval withdraws an earlier rejection, and the other way round; a rejection ends after an hour."""
     seen: dict[str, Any] = {"subject": "p", "seen": SEEN}
     agreed = obey(said(REJECT, 0, **seen), said(APPROVE, 1, **seen))
-    assert agreed.approvals == {"p": Approval(SEEN, False, 100.0, "ann")}
-    assert agreed.rejections == {}
+    assert agreed.people.approvals == {"p": Approval(SEEN, False, 100.0, "ann")}
+    assert agreed.people.rejections == {}
     refused = obey(said(APPROVE, 0, **seen), said(REJECT, 1, **seen))
-    assert refused.approvals == {}
-    assert refused.rejections["workload/p"].until_s == 3700.0
-    assert obey(memory=refused, now_s=3700.0).rejections == {}
+    assert refused.people.approvals == {}
+    assert refused.people.rejections["workload/p"].until_s == 3700.0
+    assert obey(memory=refused, now_s=3700.0).people.rejections == {}
 
 
 def test_a_rejection_is_revoked_by_its_name() -> None:
     """One that is unknown is refused with a note."""
     memory = obey(said(REJECT, 0, subject="p", seen=SEEN, scope=RejectionScope.QUEUE, for_s=inf))
-    assert memory.rejections["queue/preempt/q"].until_s == inf
-    assert obey(said(CommandKind.REVOKE, 1, subject="queue/preempt/q"), memory=memory).rejections == {}
+    assert memory.people.rejections["queue/preempt/q"].until_s == inf
+    assert obey(said(CommandKind.REVOKE, 1, subject="queue/preempt/q"), memory=memory).people.rejections == {}
     step = decide(world("1x8", (), 0.0, commands=(said(CommandKind.REVOKE, 1, subject="plan/p"),)))
     assert notes(step) == ["revoke by ann is refused: there is no rejection 'plan/p'"]
 
@@ -173,19 +174,25 @@ def test_victims_of_the_queues_and_classes_shown_are_covered(
 def test_an_approval_covers_no_more_gpus(scenario: Scenario) -> None:
     """Neither in one plan, nor in all that is carried out under it together."""
     memory, _ = scenario.approved()
-    (key,) = memory.approvals
-    small = replace(memory.approvals[key], seen=replace(memory.approvals[key].seen, taken_gpus=7.0))
-    assert refused(scenario.decide(1000.0, replace(memory, approvals={key: small}))) == {Code.APPROVAL_GREW}
-    used = replace(memory.approvals[key], taken_gpus=1.0)
-    assert refused(scenario.decide(1000.0, replace(memory, approvals={key: used}))) == {Code.APPROVAL_GREW}
-    spent = replace(memory.approvals[key], spent_gpu_s=400.0)
-    assert refused(scenario.decide(1000.0, replace(memory, approvals={key: spent}))) == {Code.APPROVAL_COST_ROSE}
+    (key,) = memory.people.approvals
+    small = replace(memory.people.approvals[key], seen=replace(memory.people.approvals[key].seen, taken_gpus=7.0))
+    assert refused(scenario.decide(1000.0, replace(memory, people=replace(memory.people, approvals={key: small})))) == {
+        Code.APPROVAL_GREW
+    }
+    used = replace(memory.people.approvals[key], taken_gpus=1.0)
+    assert refused(scenario.decide(1000.0, replace(memory, people=replace(memory.people, approvals={key: used})))) == {
+        Code.APPROVAL_GREW
+    }
+    spent = replace(memory.people.approvals[key], spent_gpu_s=400.0)
+    assert refused(scenario.decide(1000.0, replace(memory, people=replace(memory.people, approvals={key: spent})))) == {
+        Code.APPROVAL_COST_ROSE
+    }
 
 
 def test_what_is_carried_out_counts_against_its_approval(scenario: Scenario) -> None:
     """Its plan, its GPUs and its loss; the retry of the same plan counts once."""
     memory, proposal = scenario.approved()
-    after = scenario.decide(1000.0, memory).memory.approvals[proposal.recommendation]
+    after = scenario.decide(1000.0, memory).memory.people.approvals[proposal.recommendation]
     assert (after.sent, after.taken_gpus, after.spent_gpu_s) == ((proposal.state_digest,), 8.0, 100.0)
 
 
@@ -217,13 +224,13 @@ def test_an_approval_from_the_future_lasts_no_longer(scenario: Scenario) -> None
     (proposal,) = first.decision.plan.proposals
     word = said(APPROVE, 0, 1e9, subject=proposal.recommendation)
     memory = scenario.decide(1000.0, first.memory, replace(ASKING, modes=Modes()), commands=(word,)).memory
-    assert memory.approvals[proposal.recommendation].given_s == 1000.0
+    assert memory.people.approvals[proposal.recommendation].given_s == 1000.0
 
 
 def test_an_approval_of_what_is_shown_is_of_the_last_decision(scenario: Scenario) -> None:
     """It is refused with a note where no decision showed it."""
     memory, proposal = scenario.approved(seen=None)
-    assert memory.approvals[proposal.recommendation].seen == seen_of(proposal)
+    assert memory.people.approvals[proposal.recommendation].seen == seen_of(proposal)
     word = said(APPROVE, 0, 5.0, subject=proposal.recommendation)
     blind = scenario.decide(1000.0, commands=(word,))
     assert refused(blind) == {Code.NEEDS_APPROVAL}
@@ -240,9 +247,9 @@ def test_a_recommendation_keeps_its_id_and_its_figures(scenario: Scenario) -> No
     scenario.cost_gpu_s = 126.0
     moved = scenario.decide(1010.0, same.memory)
     assert moved.decision.plan.proposals[0].cost_gpu_s == 126.0
-    (opened,) = moved.memory.open_proposals.values()
+    (opened,) = moved.memory.people.open_proposals.values()
     assert (opened.since_s, opened.changed_s) == (990.0, 1010.0)
-    assert list(moved.memory.open_proposals) == list(step.memory.open_proposals) == [shown.recommendation]
+    assert list(moved.memory.people.open_proposals) == list(step.memory.people.open_proposals) == [shown.recommendation]
 
 
 def test_who_is_taken_is_part_of_the_state(scenario: Scenario) -> None:
@@ -298,7 +305,7 @@ def test_a_stale_view_ends_no_approval() -> None:
     kept = decide(blind, ASKING, first.memory).memory
     assert list(started(decide(world("1x8", [waits("a", 8)], 20.0, tick=2), ASKING, kept))) == ["a"]
     gone = decide(world("1x8", (), 10.0, tick=1, commands=(word,)), ASKING, first.memory).memory
-    assert not gone.approvals
+    assert not gone.people.approvals
 
 
 def approval_of(step: Step, name: str) -> tuple[Command, Proposal]:

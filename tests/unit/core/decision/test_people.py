@@ -7,7 +7,9 @@ from itertools import permutations
 
 import pytest
 
-from autopilot.core.model.memory import ControllerMemory, Failure, InFlight
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.effects import EffectsMemory, Failure, InFlight
+from autopilot.core.model.memory.halt import HaltMemory
 from autopilot.core.model.records import (
     Code,
     Command,
@@ -31,9 +33,9 @@ from tests.kits.people_kit import KILL, PAUSE, REJECT, RESUME, notes, obey, said
 def test_kill_stays_until_a_later_resume() -> None:
     """No length of time ends it; a RESUME with a higher number does."""
     killed = obey(said(KILL, 3))
-    assert killed.killed
-    assert obey(memory=killed, now_s=1e9).killed
-    assert not obey(said(RESUME, 4), memory=killed).killed
+    assert killed.halt.killed
+    assert obey(memory=killed, now_s=1e9).halt.killed
+    assert not obey(said(RESUME, 4), memory=killed).halt.killed
 
 
 @pytest.mark.parametrize(
@@ -45,26 +47,26 @@ def test_only_a_resume_received_after_the_kill_ends_it(resume: int, *, ends: boo
     """In whichever order the two are delivered, in one batch or in two."""
     kill, word = said(KILL, 3), said(RESUME, resume)
     for batch in permutations((kill, word)):
-        assert obey(*batch).killed is not ends
-    assert obey(word, memory=obey(kill)).killed is not ends
+        assert obey(*batch).halt.killed is not ends
+    assert obey(word, memory=obey(kill)).halt.killed is not ends
 
 
 def test_a_kill_without_a_number_wins_over_everything_in_its_batch() -> None:
     """Only a RESUME with a number above all that were seen then ends it."""
     killed = obey(said(KILL), said(RESUME, 7))
-    assert killed.killed
-    assert obey(said(RESUME, 7), memory=killed).killed
-    assert not obey(said(RESUME, 8), memory=killed).killed
+    assert killed.halt.killed
+    assert obey(said(RESUME, 7), memory=killed).halt.killed
+    assert not obey(said(RESUME, 8), memory=killed).halt.killed
 
 
 def test_a_kill_below_the_last_number_counts_and_a_repeat_does_not() -> None:
     """A counter that began anew hides no KILL; the one that was obeyed and ended is not obeyed twice."""
     resumed = obey(said(KILL, 3), said(RESUME, 4))
-    assert not resumed.killed
-    assert not obey(said(KILL, 3), memory=resumed).killed
+    assert not resumed.halt.killed
+    assert not obey(said(KILL, 3), memory=resumed).halt.killed
     late = obey(said(KILL, 0, at_s=90.0), memory=resumed)
-    assert late.killed
-    assert not obey(said(RESUME, 5), memory=late).killed
+    assert late.halt.killed
+    assert not obey(said(RESUME, 5), memory=late).halt.killed
 
 
 def test_a_repeated_command_changes_nothing() -> None:
@@ -72,15 +74,15 @@ def test_a_repeated_command_changes_nothing() -> None:
     batch = (said(PAUSE, 1), said(RESUME, 2), said(REJECT, 3, subject="p"))
     once = obey(*batch)
     assert obey(*batch, memory=once) == once
-    assert once.last_sequence == 3
-    assert not once.paused_reason
+    assert once.people.last_sequence == 3
+    assert not once.halt.paused_reason
 
 
 def test_a_repeated_resume_does_not_end_a_later_pause() -> None:
     """The last command of all, delivered once more, is a repeat too."""
     resumed = obey(said(RESUME, 1))
-    paused = replace(resumed, paused_reason="5 effects failed", paused_since_s=100.0)
-    assert obey(said(RESUME, 1), memory=paused).paused_reason == "5 effects failed"
+    paused = replace(resumed, halt=replace(resumed.halt, paused_reason="5 effects failed", paused_since_s=100.0))
+    assert obey(said(RESUME, 1), memory=paused).halt.paused_reason == "5 effects failed"
 
 
 def test_a_resume_forgets_the_failures_of_its_own_tick() -> None:
@@ -88,7 +90,9 @@ def test_a_resume_forgets_the_failures_of_its_own_tick() -> None:
     effect = instruct("a", AdmitOperation(slots=()), "0/p", deadline_s=50.0, fence=0)
     entry = InFlight(effect, "issued", 0.0, "admit_gang", "t", 0.0, contract=False, attempts=3)
     memory = ControllerMemory(
-        in_flight={"0/p": entry}, failed=tuple(Failure(60.0 + 10 * k, f"u{k}", f"t{k}") for k in range(4))
+        effects=EffectsMemory(
+            in_flight={"0/p": entry}, failed=tuple(Failure(60.0 + 10 * k, f"u{k}", f"t{k}") for k in range(4))
+        )
     )
     outcomes = (Outcome("0/p", OutcomeKind.FAILED, 100.0, "refused"),)
 
@@ -96,31 +100,31 @@ def test_a_resume_forgets_the_failures_of_its_own_tick() -> None:
         seen = world("1x8", [waits("a")], 100.0, commands=commands, outcomes=outcomes)
         return taken_in(memory, seen, AUTO)
 
-    assert at_once().paused_reason == "5 effects on 5 objects failed within 900 s"
-    assert (at_once(said(RESUME, 1)).paused_reason, at_once(said(RESUME, 1)).failed) == ("", ())
+    assert at_once().halt.paused_reason == "5 effects on 5 objects failed within 900 s"
+    assert (at_once(said(RESUME, 1)).halt.paused_reason, at_once(said(RESUME, 1)).effects.failed) == ("", ())
 
 
 def test_numbers_give_the_order() -> None:
     """PAUSE 1, RESUME 2: it goes on, however they are delivered. RESUME 1, PAUSE 2: it pauses."""
     for batch in permutations((said(PAUSE, 1), said(RESUME, 2))):
-        assert not obey(*batch).paused_reason
+        assert not obey(*batch).halt.paused_reason
     for batch in permutations((said(RESUME, 1), said(PAUSE, 2))):
-        assert obey(*batch).paused_reason == "paused by ann"
+        assert obey(*batch).halt.paused_reason == "paused by ann"
 
 
 def test_a_persons_pause_ends_only_when_a_person_ends_it() -> None:
     """Its own pause lapses, and is a timer; that of a person does not, and sets none."""
     paused = obey(said(PAUSE, 0))
-    assert obey(memory=paused, now_s=1e9).paused_reason == "paused by ann"
-    assert not obey(said(RESUME, 1), memory=paused).paused_reason
+    assert obey(memory=paused, now_s=1e9).halt.paused_reason == "paused by ann"
+    assert not obey(said(RESUME, 1), memory=paused).halt.paused_reason
     step = decide(world("1x8", [waits("a", 16)], 100.0, commands=(said(PAUSE, 0),)), AUTO)
     assert step.decision.halted == "paused by ann"
     later = decide(world("1x8", [waits("a", 8)], 1e6, tick=1), AUTO, step.memory)
     (proposal,) = later.decision.plan.proposals
     assert {v.code for v in proposal.verdicts if not v.allowed} == {Code.PAUSED_BY_PERSON}
-    own = ControllerMemory(paused_reason="5 effects failed", paused_since_s=100.0)
-    assert obey(memory=own, now_s=1899.0).paused_reason
-    assert not obey(memory=own, now_s=1900.0).paused_reason
+    own = ControllerMemory(halt=HaltMemory(paused_reason="5 effects failed", paused_since_s=100.0))
+    assert obey(memory=own, now_s=1899.0).halt.paused_reason
+    assert not obey(memory=own, now_s=1900.0).halt.paused_reason
 
 
 def test_a_refused_resume_is_said() -> None:

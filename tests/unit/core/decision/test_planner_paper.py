@@ -95,9 +95,9 @@ def test_gpus_that_a_recommendation_frees_are_not_booked_by_what_acts() -> None:
     ]
     observation = world("1x8", work, NOW_S, queues=queues)
     step = decide(observation, only(Mode.RECOMMEND, "reclaim_borrowed"))
-    assert not step.memory.pipelined_starts
+    assert not step.memory.starts.pipelined_starts
     step = decide(observation, EAGER)
-    assert {pipelined.workload for pipelined in step.memory.pipelined_starts} >= {"w"}
+    assert {pipelined.workload for pipelined in step.memory.starts.pipelined_starts} >= {"w"}
 
 
 def test_an_eviction_without_a_place_frees_its_quota_at_once() -> None:
@@ -133,7 +133,7 @@ def test_the_target_of_a_move_is_used_until_the_mover_ends() -> None:
         waits("w", 8, queue=1, submit_s=1.0),
     ]
     step, ctx = planned(work, "2x8", tenants(("a", 0, 8), ("b", 0, 0)), m=5000.0, x=7000.0, w=1000.0)
-    (pipelined,) = step.memory.pipelined_starts
+    (pipelined,) = step.memory.starts.pipelined_starts
     assert [victim.how for victim in pipelined.victims] == ["move"]
     assert ctx.plan.gpu_free_at_s[12:].tolist() == pytest.approx([NOW_S + 5000.0] * 4)
     assert ctx.plan.gpu_free_at_s[:8].tolist() == pytest.approx([NOW_S + 1000.0] * 8)

@@ -9,6 +9,9 @@ import pytest
 
 from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import BudgetMemory
+from autopilot.core.model.memory.effects import EffectsMemory
+from autopilot.core.model.memory.starts import StartsMemory
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Command, CommandKind, OutcomeKind
 from tests.kits.core_world import (
@@ -49,7 +52,7 @@ def test_recommendations_fit_to_each_other_and_nothing_acts(mode: Mode) -> None:
     gpus = [slot.gpu for p in made.values() for slot in p.slots]
     assert len(gpus) == len(set(gpus)) == 16
     assert not step.instructions
-    assert not step.memory.in_flight
+    assert not step.memory.effects.in_flight
     assert why_waits(step, observation, "c")[0] == "capacity"
     again = decide(halves(30.0, 1), in_mode(mode), step.memory)
     assert {p.id for p in again.decision.plan.proposals} == {p.id for p in step.decision.plan.proposals}
@@ -97,7 +100,7 @@ def test_a_rejection_holds_a_proposal_and_ends() -> None:
     assert verdicts == {"rejected"}
     assert "a" not in started(step)
     alone = world("1x8", [waits("a", 8)], 3500.0, tick=2)
-    held = decide(alone, AUTO, replace(step.memory, in_flight={}))
+    held = decide(alone, AUTO, replace(step.memory, effects=replace(step.memory.effects, in_flight={})))
     assert not held.instructions
     assert held.wake_at_s == 3600.0
     assert list(started(decide(replace(alone, now_s=3600.0, tick=3), AUTO, held.memory))) == ["a"]
@@ -110,7 +113,7 @@ def test_the_kill_switch_fails_closed() -> None:
     step = decide(halves(kill_switch=True))
     assert step.decision.halted == "kill switch"
     assert not step.instructions
-    assert not step.memory.in_flight
+    assert not step.memory.effects.in_flight
     assert len(decide(halves(5.0, 1), AUTO, step.memory).instructions) == 2
 
 
@@ -148,9 +151,9 @@ def test_a_clock_that_went_back_decides_nothing_and_forgets_nothing() -> None:
     back = decide(world("1x8", [waits("b", 8)], 900.0, tick=1, commands=kill), HOLDING, first.memory)
     assert back.decision.halted == "the clock went back 100 s and is not trusted yet"
     assert not back.instructions
-    assert back.memory.killed
+    assert back.memory.halt.killed
     assert back.memory.now_s == 1000.0
-    assert back.memory.reservations == first.memory.reservations
+    assert back.memory.plan.reservations == first.memory.plan.reservations
 
 
 def test_a_disruption_enters_the_ledger_and_cools_its_victim() -> None:
@@ -159,12 +162,12 @@ def test_a_disruption_enters_the_ledger_and_cools_its_victim() -> None:
     observation = world("1x8", [holds("v", 8), waits("w", 8)], 9000.0)
     weighed = decide(observation, policy, actions=Disrupt("w", ("v",)).table)
     assert evicted(weighed) == ["v"]
-    (entry,) = weighed.memory.disrupted
+    (entry,) = weighed.memory.budget.disrupted
     assert (entry.workload, entry.tenant, entry.nodes, entry.contract) == ("v", "t0", ("node-0",), False)
-    assert weighed.memory.cooled_until_s == {"v": 10_800.0}
+    assert weighed.memory.budget.cooled_until_s == {"v": 10_800.0}
     contract = decide(observation, policy, actions=Disrupt("w", ("v",), contract=True).table)
-    assert contract.memory.disrupted[0].contract
-    assert not contract.memory.cooled_until_s
+    assert contract.memory.budget.disrupted[0].contract
+    assert not contract.memory.budget.cooled_until_s
 
 
 def test_the_end_of_a_guaranteed_run_time_is_a_timer() -> None:
@@ -188,9 +191,9 @@ def test_the_end_of_a_guaranteed_run_time_is_a_timer_of_actions_that_seldom_take
 @pytest.mark.parametrize(
     "memory",
     [
-        ControllerMemory(cooled_until_s={"v": 9040.0}),
-        ControllerMemory(no_pipelined_until_s={"w": 9040.0}),
-        ControllerMemory(refused_until_s={"w": 9040.0}),
+        ControllerMemory(budget=BudgetMemory(cooled_until_s={"v": 9040.0})),
+        ControllerMemory(starts=StartsMemory(no_pipelined_until_s={"w": 9040.0})),
+        ControllerMemory(effects=EffectsMemory(refused_until_s={"w": 9040.0})),
     ],
     ids=["victim", "start that was given up", "start that was refused"],
 )
@@ -243,7 +246,7 @@ def test_a_gang_becomes_overdue_at_a_review_that_is_woken_for(submit_s: float) -
 
     def head(now_s: float, memory: ControllerMemory) -> tuple[str, ControllerMemory, float]:
         step = decide(world("1x8", work, now_s, total_s=total_s), policy, replace(memory, tick=-1))
-        return step.memory.reservations[0].workload, step.memory, step.wake_at_s
+        return step.memory.plan.reservations[0].workload, step.memory, step.wake_at_s
 
     def change(next_s: Callable[[float, float], float]) -> float:
         now_s, memory = 30.0, ControllerMemory()
@@ -274,4 +277,4 @@ def test_instructions_name_what_they_are_for() -> None:
     (instruction,) = step.instructions
     assert instruction.id.startswith("7/admit-a-")
     assert (instruction.subject.revision, instruction.deadline_s, instruction.fence) == (3, 170.0, 42)
-    assert list(step.memory.in_flight) == [instruction.id]
+    assert list(step.memory.effects.in_flight) == [instruction.id]

@@ -30,7 +30,7 @@ def failed(work: list[Item], policy: Policy = AUTO, **more: Any) -> tuple[Step, 
 
 def states(step: Step) -> dict[str, str]:
     """Effects under way by workload."""
-    return {entry.instruction.subject.name: entry.state for entry in step.memory.in_flight.values()}
+    return {entry.instruction.subject.name: entry.state for entry in step.memory.effects.in_flight.values()}
 
 
 def notes(step: Step) -> list[object]:
@@ -46,7 +46,7 @@ def test_a_retry_leaves_with_the_present_fence() -> None:
     assert [(each.id, each.fence, each.deadline_s) for each in step.instructions] == [
         (first.instructions[0].id, 7, 121.0)
     ]
-    assert [entry.attempts for entry in step.memory.in_flight.values()] == [2]
+    assert [entry.attempts for entry in step.memory.effects.in_flight.values()] == [2]
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE, Mode.RECOMMEND, Mode.APPROVE])
@@ -61,7 +61,7 @@ def test_a_retry_waits_while_its_action_may_not_act(mode: Mode) -> None:
     assert [each.id for each in back.instructions] == [first.instructions[0].id]
     late = decide(later(120.0, [waits("a", 8)]), held, step.memory)
     assert (late.instructions, states(late)) == ((), {})
-    assert not late.memory.failed
+    assert not late.memory.effects.failed
 
 
 def test_a_retry_on_a_view_two_hours_old_does_not_leave() -> None:
@@ -153,10 +153,10 @@ def lost_order() -> Ticking:
 def test_an_eviction_is_sent_again_and_counts_from_then_on() -> None:
     """Its entry in the ledger moves: budgets hold in any window."""
     play = lost_order()
-    deadline_s = next(iter(play.memory.in_flight.values())).instruction.deadline_s
+    deadline_s = next(iter(play.memory.effects.in_flight.values())).instruction.deadline_s
     step = play.tick(deadline_s)
     assert [(each.kind, each.subject.name) for each in step.instructions] == [("evict", "v")]
-    assert [(entry.at_s, entry.uid) for entry in play.memory.disrupted] == [(deadline_s, "v")]
+    assert [(entry.at_s, entry.uid) for entry in play.memory.budget.disrupted] == [(deadline_s, "v")]
     assert play.leaving() == ["v"]
 
 
@@ -168,7 +168,7 @@ def test_an_eviction_does_not_stand_in_the_way_of_itself() -> None:
         budget={"per_cluster": 1, "per_tenant": 1, "per_node": 1, "concurrent": 1},
         hysteresis={"cool_down_s": 5000.0},
     )
-    step = play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
+    step = play.tick(next(iter(play.memory.effects.in_flight.values())).instruction.deadline_s)
     assert [each.subject.name for each in step.instructions] == ["v"]
 
 
@@ -176,14 +176,14 @@ def test_an_eviction_does_not_stand_in_the_way_of_itself() -> None:
 def test_an_earlier_eviction_under_the_same_proposal_still_counts(per_tenant: int, *, leaves: bool) -> None:
     """An identical proposal was carried out before: its disruption stays in the ledger and uses up the budget."""
     play = lost_order()
-    (entry,) = play.memory.in_flight.values()
-    (made,) = play.memory.disrupted
-    play.memory = replace(play.memory, disrupted=(replace(made, at_s=50.0), made))
+    (entry,) = play.memory.effects.in_flight.values()
+    (made,) = play.memory.budget.disrupted
+    play.memory = replace(play.memory, budget=replace(play.memory.budget, disrupted=(replace(made, at_s=50.0), made)))
     play.policy = with_policy(EAGER, budget={"per_tenant": per_tenant})
     step = play.tick(entry.instruction.deadline_s)
     assert [each.subject.name for each in step.instructions] == (["v"] if leaves else [])
     last_s = entry.instruction.deadline_s if leaves else made.at_s
-    assert [each.at_s for each in play.memory.disrupted] == [50.0, last_s]
+    assert [each.at_s for each in play.memory.budget.disrupted] == [50.0, last_s]
 
 
 @pytest.mark.parametrize(("start_s", "leaves"), [(0.0, True), (4900.0, False)])
@@ -212,9 +212,9 @@ def test_a_victim_that_may_not_be_taken_any_more_stays(name: str) -> None:
     play = lost_order()
     columns, code = VICTIMS[name]
     play.gangs["v"].columns |= columns
-    step = play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
+    step = play.tick(next(iter(play.memory.effects.in_flight.values())).instruction.deadline_s)
     assert (step.instructions, notes(step)[0]) == ((), code)
-    assert play.memory.pipelined_starts == ()
+    assert play.memory.starts.pipelined_starts == ()
     assert play.running() == ["v"]
 
 
@@ -228,7 +228,7 @@ def test_an_eviction_under_todays_blast_radius_or_run_time_waits() -> None:
     ):
         play = lost_order()
         play.policy = policy
-        step = play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
+        step = play.tick(next(iter(play.memory.effects.in_flight.values())).instruction.deadline_s)
         assert [each for each in step.instructions if each.kind == "evict"] == []
         assert notes(step)[0] == code
 
@@ -241,7 +241,7 @@ def another_node(came_free: str, queues: QueueTable | None = None, **asks: Any) 
     step = play.tick(100.0, lost=True)
     assert [(each.kind, each.subject.name) for each in step.instructions] == [("evict", "v")]
     play.finish(*came_free.split())
-    return play.tick(next(iter(play.memory.in_flight.values())).instruction.deadline_s)
+    return play.tick(next(iter(play.memory.effects.in_flight.values())).instruction.deadline_s)
 
 
 def orders(step: Step) -> list[tuple[str, str]]:
@@ -252,7 +252,7 @@ def orders(step: Step) -> list[tuple[str, str]]:
 def test_an_eviction_is_not_sent_again_when_the_start_has_room_without_it() -> None:
     """The start is given up and the gang starts on the other node at once: nobody is stopped for it."""
     step = another_node("x")
-    assert (orders(step), notes(step)[0], step.memory.pipelined_starts) == ([("admit", "w")], "not_needed", ())
+    assert (orders(step), notes(step)[0], step.memory.starts.pipelined_starts) == ([("admit", "w")], "not_needed", ())
 
 
 @pytest.mark.parametrize(("came_free", "asks"), [("", {}), ("x", {"gpu_models": 0b10})])
@@ -322,7 +322,7 @@ def test_a_gang_that_changed_does_not_start_on_what_was_freed_for_it(changes: di
     ]
     assert started in ([], [(changes.get("gpus", 8), "admit")]), "planned anew, as it is now"
     assert notes(step)[0] == "changed"
-    assert play.memory.pipelined_starts == ()
+    assert play.memory.starts.pipelined_starts == ()
 
 
 def test_a_start_that_waited_stays_with_its_landing_while_the_mode_is_off() -> None:
@@ -333,7 +333,7 @@ def test_a_start_that_waited_stays_with_its_landing_while_the_mode_is_off() -> N
     play.policy = with_policy(EAGER, modes={"preempt": Mode.OFF})
     step = play.tick(130.0)
     assert (step.instructions, notes(step)[0]) == ((), "mode_off")
-    assert [len(pipelined.parts) for pipelined in play.memory.pipelined_starts] == [1]
+    assert [len(pipelined.parts) for pipelined in play.memory.starts.pipelined_starts] == [1]
     play.policy = EAGER
     step = play.tick(140.0)
     assert [each.subject.name for each in step.instructions] == ["w"]
@@ -349,4 +349,4 @@ def test_a_start_over_a_limit_that_was_lowered_is_given_up() -> None:
     step = play.tick(130.0)
     assert not [each for each in step.instructions if each.subject.name == "w"]
     assert play.gangs["w"].state == State.PENDING
-    assert ControllerMemory().pipelined_starts == play.memory.pipelined_starts
+    assert ControllerMemory().starts.pipelined_starts == play.memory.starts.pipelined_starts

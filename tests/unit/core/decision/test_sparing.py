@@ -72,7 +72,7 @@ def test_a_delayed_eviction_ends_when_its_start_has_room_without_it() -> None:
     assert (orders(step), notes(step)) == ([], ["min_runtime", "min_runtime"])
     play.finish("x", "u")
     assert orders(play.tick(102.0)) == [("admit", "w")]
-    assert [entry.instruction.kind for entry in play.memory.in_flight.values()] == ["admit"]
+    assert [entry.instruction.kind for entry in play.memory.effects.in_flight.values()] == ["admit"]
 
 
 def test_an_eviction_is_sent_again_where_what_came_free_is_reserved() -> None:
@@ -82,7 +82,7 @@ def test_an_eviction_is_sent_again_where_what_came_free_is_reserved() -> None:
     refused(play, play.tick(100.0))
     play.submit(waits("o", 16, priority=5))
     promise = Reservation("o", 0, 16, 90.0, 200.0, 200.0, ("node-1",), uid="o")
-    play.memory = replace(play.memory, reservations=(promise,))
+    play.memory = replace(play.memory, plan=replace(play.memory.plan, reservations=(promise,)))
     play.finish("x")
     assert orders(play.tick(101.0)) == [("evict", "v")]
 
@@ -102,7 +102,7 @@ def test_an_eviction_is_not_sent_again_for_a_gang_that_quotas_keep_out_by_now() 
     refused(play, play.tick(100.0))
     play.queues = tenants(("a", 0, 0), ("b", 0, 0), limit={"a": 4})
     step = play.tick(101.0)
-    assert (orders(step), notes(step), play.memory.pipelined_starts) == ([], ["limit"], ())
+    assert (orders(step), notes(step), play.memory.starts.pipelined_starts) == ([], ["limit"], ())
 
 
 def test_what_was_to_leave_and_does_not_counts_against_the_limit_of_its_queue() -> None:
@@ -125,10 +125,10 @@ def test_a_start_that_waits_for_a_victim_of_another_one_is_planned_anew_with_it(
     first = play.tick(100.0)
     play.submit(waits("o", 4))
     play.tick(101.0)
-    assert [each.workload for each in play.memory.pipelined_starts] == ["w", "o"]
+    assert [each.workload for each in play.memory.starts.pipelined_starts] == ["w", "o"]
     refused(play, first)
     play.finish("x")
-    assert (orders(play.tick(102.0)), play.memory.pipelined_starts) == ([("admit", "w")], ())
+    assert (orders(play.tick(102.0)), play.memory.starts.pipelined_starts) == ([("admit", "w")], ())
     play.finish("y")
     assert orders(play.tick(103.0)) == [("admit", "o")]
 
@@ -141,7 +141,7 @@ def moving() -> Ticking:
     work = [holds("v", 4, on=range(4)), holds("y", 8, on=range(8, 16), priority=5), waits("w", 8, priority=5)]
     play = Ticking("3x8", [*work, holds("z", 4, on=range(16, 20), priority=5)])
     play.tick(100.0, lost=True)
-    assert [[part.workload for part in each.parts] for each in play.memory.pipelined_starts] == [["w", "v"]]
+    assert [[part.workload for part in each.parts] for each in play.memory.starts.pipelined_starts] == [["w", "v"]]
     return play
 
 
@@ -166,7 +166,7 @@ def chained(*, began: bool) -> Ticking:
     v, z = holds("v", 8, on=range(8)), holds("z", 4, on=range(16, 20), priority=5)
     play = Ticking("3x8", [v, z, waits("w", 8, priority=5, gpu_models=0b10)], nodes={"gpu_model": [1, 0, 0]})
     play.tick(100.0)
-    (start,), (entry,) = play.memory.pipelined_starts, play.memory.in_flight.values()
+    (start,), (entry,) = play.memory.starts.pipelined_starts, play.memory.effects.in_flight.values()
     assert [part.slots[0].gpu for part in start.parts] == ["GPU-0", "GPU-8"]
     play.gangs["b"] = Gang({"gpus": 4}, State.RUNNING, (8, 9, 10, 11))
     slots = tuple(Slot("node-2", f"GPU-{gpu}", "", 1000) for gpu in range(20, 24))
@@ -180,8 +180,13 @@ def chained(*, began: bool) -> Ticking:
     play.leave(*["v"] * began)
     play.memory = replace(
         play.memory,
-        pipelined_starts=(replace(start, victims=(*start.victims, b), parts=(*start.parts, part)),),
-        in_flight={**in_flight, "b": replace(entry, state="held", instruction=told)},
+        starts=replace(
+            play.memory.starts,
+            pipelined_starts=(replace(start, victims=(*start.victims, b), parts=(*start.parts, part)),),
+        ),
+        effects=replace(
+            play.memory.effects, in_flight={**in_flight, "b": replace(entry, state="held", instruction=told)}
+        ),
     )
     return play
 
@@ -223,11 +228,11 @@ def spared(play: Ticking, step: Step) -> list[str]:
 
     Each start is judged by what was decided before it; what is sent again was.
     """
-    starts = {each.proposal_id: len(each.parts[0].slots) for each in play.memory.pipelined_starts}
+    starts = {each.proposal_id: len(each.parts[0].slots) for each in play.memory.starts.pipelined_starts}
     told = [each for each in step.instructions if each.kind == "evict" and each.proposal_id in starts]
     new = [each for each in told if each.id.startswith(f"{step.memory.tick}/")]
     later = {name: [each.subject.name for each in new if each.proposal_id == name] for name in starts}
-    under_way = [each.instruction for each in play.memory.in_flight.values()]
+    under_way = [each.instruction for each in play.memory.effects.in_flight.values()]
     leaves = {*play.leaving(), *(each.subject.name for each in under_way if each.kind == "evict")}
     found = []
     for name in dict.fromkeys(each.proposal_id for each in told):

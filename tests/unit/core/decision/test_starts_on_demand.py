@@ -81,5 +81,5 @@ def test_room_that_is_held_for_a_gang_of_whole_gpus_is_not_cut(run_s: float, *, 
     work = [holds("run", 1), waits("wide", 2), asks("i")]
     total_s = {"run": 5000.0, "wide": 1000.0, "i": run_s}
     step = decide(world("1x2", work, 10.0, total_s=total_s, on_demand={1: ALL}), policy)
-    assert [held.workload for held in step.memory.reservations] == ["wide"]
+    assert [held.workload for held in step.memory.plan.reservations] == ["wide"]
     assert ("i" in started(step)) == starts

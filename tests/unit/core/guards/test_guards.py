@@ -8,7 +8,13 @@ import pytest
 
 from autopilot.core.decision.planner import plan
 from autopilot.core.guards import GUARDS
-from autopilot.core.model.memory import ControllerMemory, Disruption, InFlight
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import BudgetMemory, Disruption
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
+from autopilot.core.model.memory.halt import HaltMemory
+from autopilot.core.model.memory.losses import LossesMemory
+from autopilot.core.model.memory.plan import PlanMemory
+from autopilot.core.model.memory.starts import StartsMemory
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Observation, Verdict
 from autopilot.core.model.stops import StopReason
@@ -144,7 +150,7 @@ def test_a_victim_has_its_guaranteed_run_time(start_s: float, code: Code, ran_s:
 def test_who_was_stopped_often_is_left_to_run(stops: int, code: Code) -> None:
     """The victim with the most stops counts; contracts waive it, and idle work has no such claim."""
     policy = with_policy(CALM, protection={"most_stops": 3})
-    memory = ControllerMemory(weighed_stops={"v2": stops, "v1": 1})
+    memory = ControllerMemory(losses=LossesMemory(weighed_stops={"v2": stops, "v1": 1}))
     verdict = answer("stops", Disrupt("w", ("v1", "v2")), policy=policy, memory=memory)
     assert (verdict.code, verdict.value, verdict.threshold) == (code, float(stops), 3.0)
     waived = answer("stops", Disrupt("w", ("v1", "v2"), contract=True), policy=policy, memory=memory)
@@ -172,7 +178,7 @@ def test_a_wish_lasts_before_it_acts() -> None:
     policy = with_policy(AUTO, hysteresis={"dwell_s": 300.0})
     first = decide(scene(), policy, actions=WISH.table)
     assert not first.instructions
-    assert first.memory.proposed_since_s == {"backfill/evict/w": NOW}
+    assert first.memory.plan.proposed_since_s == {"backfill/evict/w": NOW}
     assert first.wake_at_s <= NOW + 300.0
     soon = decide(scene(NOW + 299.0, tick=1), policy, first.memory, actions=WISH.table)
     verdict = next(v for v in soon.decision.plan.proposals[0].verdicts if v.guard == "hysteresis")
@@ -180,7 +186,7 @@ def test_a_wish_lasts_before_it_acts() -> None:
     due = decide(scene(NOW + 300.0, tick=2), policy, soon.memory, actions=WISH.table)
     assert evicted(due) == ["v1"]
     pause = decide(scene(NOW + 299.0, tick=2), policy, soon.memory, actions=())
-    assert pause.memory.proposed_since_s == {}
+    assert pause.memory.plan.proposed_since_s == {}
 
 
 @pytest.mark.parametrize("dwell_s", [0.1, 0.3, 1 / 3, 299.99])
@@ -198,33 +204,44 @@ def test_the_timer_of_a_wish_is_the_instant_at_which_it_acts(dwell_s: float) -> 
 
 def test_a_victim_is_left_alone_for_a_while() -> None:
     """A workload that was disrupted is not disrupted again before its cool-down is over."""
-    memory = ControllerMemory(cooled_until_s={"v1": NOW + 40.0})
+    memory = ControllerMemory(budget=BudgetMemory(cooled_until_s={"v1": NOW + 40.0}))
     verdict = answer("hysteresis", WISH, memory=memory)
     assert (verdict.code, verdict.value) == (Code.COOL_DOWN, 40.0)
     assert answer("hysteresis", CONTRACT, memory=memory).code == Code.WAIVED_CONTRACT
-    assert answer("hysteresis", WISH, memory=ControllerMemory(cooled_until_s={"v1": NOW})).allowed
+    assert answer("hysteresis", WISH, memory=ControllerMemory(budget=BudgetMemory(cooled_until_s={"v1": NOW}))).allowed
 
 
 def test_one_victim_in_its_cool_down_holds_the_whole_wish() -> None:
     """Of several victims the one whose cool-down ends last decides."""
-    wanted, memory = Disrupt("w", ("v1", "v2")), ControllerMemory(cooled_until_s={"v2": NOW + 40.0})
+    wanted, memory = (
+        Disrupt("w", ("v1", "v2")),
+        ControllerMemory(budget=BudgetMemory(cooled_until_s={"v2": NOW + 40.0})),
+    )
     verdict = answer("hysteresis", wanted, memory=memory)
     assert (verdict.code, verdict.value) == (Code.COOL_DOWN, 40.0)
 
 
 def test_a_gang_that_could_not_land_waits_before_it_tries_again() -> None:
     """The cool-down after a start that was given up holds the next wish for that gang, up to its end."""
-    verdict = answer("hysteresis", WISH, memory=ControllerMemory(no_pipelined_until_s={"w": NOW + 40.0}))
+    verdict = answer(
+        "hysteresis", WISH, memory=ControllerMemory(starts=StartsMemory(no_pipelined_until_s={"w": NOW + 40.0}))
+    )
     assert (verdict.code, verdict.value) == (Code.GIVEN_UP, 40.0)
-    assert answer("hysteresis", WISH, memory=ControllerMemory(no_pipelined_until_s={"w": NOW})).allowed
+    assert answer(
+        "hysteresis", WISH, memory=ControllerMemory(starts=StartsMemory(no_pipelined_until_s={"w": NOW}))
+    ).allowed
 
 
 @pytest.mark.parametrize("wish", [WISH, CONTRACT])
 def test_what_the_cluster_refused_is_not_tried_again_at_once(wish: Disrupt) -> None:
     """Also by contract: victims would leave for a start that is refused again. Stopping it is another matter."""
-    verdict = answer("hysteresis", wish, memory=ControllerMemory(refused_until_s={"w": NOW + 40.0}))
+    verdict = answer(
+        "hysteresis", wish, memory=ControllerMemory(effects=EffectsMemory(refused_until_s={"w": NOW + 40.0}))
+    )
     assert (verdict.code, verdict.value) == (Code.REFUSED, 40.0)
-    assert answer("hysteresis", wish, memory=ControllerMemory(refused_until_s={"w": NOW, "v1": NOW + 40.0})).allowed
+    assert answer(
+        "hysteresis", wish, memory=ControllerMemory(effects=EffectsMemory(refused_until_s={"w": NOW, "v1": NOW + 40.0}))
+    ).allowed
 
 
 def test_a_wish_for_latency_critical_work_is_confirmed_by_one_more_tick() -> None:
@@ -233,7 +250,7 @@ def test_a_wish_for_latency_critical_work_is_confirmed_by_one_more_tick() -> Non
     urgent = scene(work=[holds("v1", 4), waits("w", 8, slo_class=0)])
     verdict = answer("hysteresis", WISH, urgent, policy)
     assert (verdict.code, verdict.value, verdict.threshold) == (Code.DWELL, 0.0, 1.0)
-    memory = ControllerMemory(proposed_since_s={"backfill/evict/w": NOW - 1.0})
+    memory = ControllerMemory(plan=PlanMemory(proposed_since_s={"backfill/evict/w": NOW - 1.0}))
     assert answer("hysteresis", WISH, urgent, policy, memory).allowed
 
 
@@ -244,7 +261,9 @@ def spent(
     count: int, tenant: str = "x", node: str = "elsewhere", at_s: float = NOW - 10.0, *, contract: bool = False
 ) -> ControllerMemory:
     """A ledger with `count` disruptions."""
-    return ControllerMemory(disrupted=tuple(Disruption(at_s, f"w{n}", tenant, (node,), contract) for n in range(count)))
+    return ControllerMemory(
+        budget=BudgetMemory(disrupted=tuple(Disruption(at_s, f"w{n}", tenant, (node,), contract) for n in range(count)))
+    )
 
 
 def under_way(count: int, *, contract: bool = False) -> ControllerMemory:
@@ -253,7 +272,7 @@ def under_way(count: int, *, contract: bool = False) -> ControllerMemory:
     for number in range(count):
         effect = instruct(f"other{number}", id=f"e{number}", deadline_s=NOW + 99.0)
         entries[effect.id] = InFlight(effect, "issued", NOW, "backfill", "t", 1.0, contract)
-    return ControllerMemory(in_flight=entries)
+    return ControllerMemory(effects=EffectsMemory(in_flight=entries))
 
 
 @pytest.mark.parametrize(
@@ -333,8 +352,8 @@ def test_the_mode_decides_how_far_an_action_goes(mode: Mode, code: Code) -> None
 def test_the_kill_switch_and_a_pause_hold_everything() -> None:
     """With the switch on (or not readable), a kill command given, or a pause, nothing is allowed."""
     assert answer("mode", CONTRACT, scene(kill_switch=True)).code == Code.KILL_SWITCH
-    assert answer("mode", CONTRACT, memory=ControllerMemory(killed=True)).code == Code.KILL_SWITCH
-    paused = ControllerMemory(paused_reason="x", paused_since_s=NOW - 5.0)
+    assert answer("mode", CONTRACT, memory=ControllerMemory(halt=HaltMemory(killed=True))).code == Code.KILL_SWITCH
+    paused = ControllerMemory(halt=HaltMemory(paused_reason="x", paused_since_s=NOW - 5.0))
     verdict = answer("mode", CONTRACT, memory=paused)
     assert (verdict.code, verdict.value, verdict.threshold) == (Code.PAUSED, 5.0, 1800.0)
 

@@ -12,7 +12,8 @@ import pytest
 from autopilot.core.actions import ACTIONS
 from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import allow
-from autopilot.core.model.memory import ControllerMemory, InFlight, Step
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Evidence, Observation, Verdict
 from autopilot.core.model.snapshot import ServiceTable, State, make
@@ -411,7 +412,7 @@ def effect(operation: Operation, name: str = "x", *, contract: bool = False) -> 
 )
 def test_what_is_under_way_counts(entry: InFlight, code: Code) -> None:
     """Evictions and shrinks that are not over yet; growth, starts and contracts do not."""
-    memory = replace(ControllerMemory(), in_flight={entry.instruction.id: entry})
+    memory = ControllerMemory(effects=EffectsMemory(in_flight={entry.instruction.id: entry}))
     policy = with_policy(EAGER, budget={"concurrent": 1})
     observation = scene(holds("x", 1), holds("v", 4), waits("w", 4, gpus_per_member=4))
     planted = Planted("w", {"v": ("evict", None)}, layout(1, 2, 3, 4))

@@ -11,8 +11,8 @@ from autopilot.core.idle.evidence import patience
 from autopilot.core.idle.ladder import ladder_timers_s, rungs
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.hours import parse_hours, passed_at
-from autopilot.core.model.idle_memory import IdleMemory, IdleOwner, IdleRecord, IdleStep
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.idle import IdleMemory, IdleOwner, IdleRecord, IdleStep
 from autopilot.core.model.policy import Policy, check_policy
 from autopilot.core.model.records import Outcome, OutcomeKind
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, State

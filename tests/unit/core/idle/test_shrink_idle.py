@@ -193,7 +193,9 @@ def test_what_came_to_nothing_is_forgotten() -> None:
     """A ceiling that was refused leaves no trace."""
     step = due()
     assert set(step.memory.idle.shrunk) == {"chat-uid"}
-    lost = replace(step, memory=replace(step.memory, in_flight={}), instructions=())
+    lost = replace(
+        step, memory=replace(step.memory, effects=replace(step.memory.effects, in_flight={})), instructions=()
+    )
     after = look(scene(waiting=False), NOW_S + GRACE_S + 1000.0, lost, POLICY)
     assert after.memory.idle.shrunk == {}
 
@@ -208,4 +210,4 @@ def test_a_ceiling_is_done_when_the_replicas_are_gone() -> None:
         snap = scene(replicas=replicas, ready_replicas=replicas, ceiling=0, ceiling_until_s=until_s)
         services = replace(snap.services, replicas=np.full(1, replicas, snap.services.replicas.dtype))
         after = decide(observe(replace(snap, services=services), now_s), POLICY, step.memory)
-        assert (sent.id in after.memory.in_flight) is open_still
+        assert (sent.id in after.memory.effects.in_flight) is open_still

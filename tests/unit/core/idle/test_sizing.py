@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autopilot.core.idle.sizing import right_size, watched
-from autopilot.core.model.idle_memory import SizeRecord
+from autopilot.core.model.memory.idle import SizeRecord
 from autopilot.core.model.snapshot import ClusterSnapshot
 from tests.kits.core_world import holds, snapshot
 from tests.kits.idle_world import NOW_S, measured

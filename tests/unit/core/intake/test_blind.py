@@ -127,7 +127,7 @@ def test_a_source_that_lists_no_longer_does_not_blind_the_next_process() -> None
     """An earlier build took the inventory of one machine's driver too; this one takes the cluster's alone."""
     loop = Loop(kinds=((INVENTORY, WORK), (INVENTORY,)))
     loop.tick(0.0)
-    assert "inventory/api-1" in loop.controller.memory.views
+    assert "inventory/api-1" in loop.controller.memory.intake.views
     loop.sources[1].kinds = ()
     loop.controller = Controller(loop.wiring)
     assert "api-1" in loop.controller.observe(4.0).views[-1].source  # silent, and expected
@@ -135,7 +135,7 @@ def test_a_source_that_lists_no_longer_does_not_blind_the_next_process() -> None
     loop.controller = Controller(loop.wiring)
     loop.tick(5.0)
     assert loop.told()
-    assert not any("api-1" in key for key in loop.controller.memory.views)
+    assert not any("api-1" in key for key in loop.controller.memory.intake.views)
 
 
 def test_a_collector_that_fails_once_does_not_hand_out_the_same_gpus_twice() -> None:
@@ -155,7 +155,7 @@ def test_a_collector_that_fails_once_does_not_hand_out_the_same_gpus_twice() -> 
     assert loop.told() == ["a"]
     loop.items[0] = holds("a", 8)
     loop.tick(15.0)
-    assert loop.controller.memory.in_flight == {}
+    assert loop.controller.memory.effects.in_flight == {}
     assert loop.told() == ["a"]
 
 
@@ -229,7 +229,7 @@ def test_an_effect_stays_booked_until_a_list_made_after_its_end() -> None:
     assert loop.told() == ["a"]
     loop.items[0], loop.sources[0].lag_s = holds("a", 8), 0.0
     loop.tick(20.0)
-    assert loop.controller.memory.in_flight == {}
+    assert loop.controller.memory.effects.in_flight == {}
     assert loop.told() == ["a"]
 
 
@@ -240,10 +240,10 @@ def test_a_reported_end_counts_with_a_list_made_since_then() -> None:
     old = world("1x8", [waits("a", 8), waits("b", 8)], 110.0, tick=1, outcomes=outcomes, work_age_s=20.0)
     step = decide(old, AUTO, first.memory)
     assert step.instructions == ()
-    assert [entry.state for entry in step.memory.in_flight.values()] == ["reported"]
+    assert [entry.state for entry in step.memory.effects.in_flight.values()] == ["reported"]
     assert step.wake_at_s <= 125.0
     late = decide(world("1x8", [waits("a", 8), waits("b", 8)], 300.0, tick=2, work_age_s=59.0), AUTO, step.memory)
-    gone = first.instructions[0].id not in late.memory.in_flight
+    gone = first.instructions[0].id not in late.memory.effects.in_flight
     assert gone, "this list was made after the end and does not show it"
 
 
@@ -315,7 +315,9 @@ def test_nothing_in_memory_moves_on_a_blind_tick() -> None:
     assert step.memory == changed or repr(step.memory) == repr(changed)
     play.memory = step.memory
     after = play.tick(5001.0)
-    assert after.memory.pipelined_starts == () or after.memory.pipelined_starts[0].since_s == 5001.0, "given up by now"
+    assert after.memory.starts.pipelined_starts == () or after.memory.starts.pipelined_starts[0].since_s == 5001.0, (
+        "given up by now"
+    )
 
 
 def test_outcomes_and_people_count_while_blind() -> None:
@@ -326,10 +328,10 @@ def test_outcomes_and_people_count_while_blind() -> None:
     observation = world("1x8", [], 1.0, tick=1, outcomes=failed, commands=(kill,), work_age_s=np.inf)
     step = decide(observation, AUTO, first.memory)
     assert step.decision.halted.startswith("kill switch; no source shows workloads")
-    assert [(each.state, each.attempts) for each in step.memory.in_flight.values()] == [("held", 1)]
+    assert [(each.state, each.attempts) for each in step.memory.effects.in_flight.values()] == [("held", 1)]
     lost = decide(
         replace(observation, outcomes=done(first.instructions, 1.0, OutcomeKind.CONFLICT)), AUTO, first.memory
     )
-    assert not lost.memory.in_flight
-    assert step.memory.killed
-    assert ControllerMemory().failed == step.memory.failed
+    assert not lost.memory.effects.in_flight
+    assert step.memory.halt.killed
+    assert ControllerMemory().effects.failed == step.memory.effects.failed

@@ -19,17 +19,13 @@ from autopilot.core.intake.assemble import assemble
 from autopilot.core.intake.clock import moved, not_of_the_future, read_clock
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.forecast import Forecasts
-from autopilot.core.model.memory import (
-    Approval,
-    ClockDoubt,
-    Condition,
-    ControllerMemory,
-    Disruption,
-    Failure,
-    InFlight,
-    Noted,
-    Step,
-)
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.budget import BudgetMemory, Disruption
+from autopilot.core.model.memory.effects import EffectsMemory, Failure, InFlight
+from autopilot.core.model.memory.intake import ClockDoubt, IntakeMemory
+from autopilot.core.model.memory.people import Approval, PeopleMemory
+from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
+from autopilot.core.model.memory.spending import SpendingMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_bounds import JournalRules
 from autopilot.core.model.records import (
@@ -79,6 +75,11 @@ def look(
     return decide(observation, policy, memory, actions=Disrupt("w", ("v",)).table)
 
 
+def settled(step: Step) -> ControllerMemory:
+    """Its memory, with nothing under way."""
+    return replace(step.memory, effects=replace(step.memory.effects, in_flight={}))
+
+
 def acts(step: Step) -> bool:
     """Was the eviction told?"""
     return evicted(step) == ["v"]
@@ -94,21 +95,21 @@ def test_a_jump_and_back_changes_nothing_but_that_tick(by_s: float) -> None:
     """
     first = look(1000.0)
     assert acts(first)
-    memory = replace(first.memory, in_flight={})
+    memory = settled(first)
     jumped = look(1010.0 + by_s, memory, 10.0)
     assert not jumped.instructions
     assert "the clock" in jumped.decision.halted
     assert jumped.wake_at_s == 1011.0 + by_s
     back = look(1020.0, jumped.memory, 10.0)
     assert back.decision.halted == ""
-    assert back.memory.cooled_until_s == first.memory.cooled_until_s
-    assert back.memory.disrupted == first.memory.disrupted
+    assert back.memory.budget.cooled_until_s == first.memory.budget.cooled_until_s
+    assert back.memory.budget.disrupted == first.memory.budget.disrupted
 
 
 @pytest.mark.parametrize("by_s", [3600.0, YEARS_S, -3600.0])
 def test_a_jump_that_stays_is_believed_after_three_ticks_and_timers_move_with_it(by_s: float) -> None:
     """The cool-down lasts its ten minutes in true time, neither more nor less."""
-    memory = replace(look(1000.0).memory, in_flight={})
+    memory = settled(look(1000.0))
     halted, cooled_s = [], 0.0
     for tick in range(1, 70):
         step = look(1000.0 + 10.0 * tick + by_s, memory, 10.0)
@@ -141,7 +142,7 @@ def test_a_clock_that_leaps_at_every_tick_is_never_believed() -> None:
 
 def test_small_differences_are_made_up_for() -> None:
     """A clock that runs a tenth too fast shortens no cool-down: it lasts ten minutes by the monotonic clock."""
-    memory, true_s = replace(look(1000.0).memory, in_flight={}), 0.0
+    memory, true_s = settled(look(1000.0)), 0.0
     while True:
         true_s += 10.0
         step = look(1000.0 + 1.1 * true_s, memory, 10.0)
@@ -154,7 +155,7 @@ def test_small_differences_are_made_up_for() -> None:
 
 def test_differences_too_small_to_act_on_add_up() -> None:
     """A clock that gains 40 ms at every tick shortens no cool-down either."""
-    memory = replace(look(1000.0).memory, in_flight={})
+    memory = settled(look(1000.0))
     for tick in range(1, 700):
         step = look(1000.0 + 1.04 * tick, memory, 1.0)
         memory = step.memory
@@ -165,13 +166,13 @@ def test_differences_too_small_to_act_on_add_up() -> None:
 
 def test_virtual_time_may_go_ahead_by_any_step() -> None:
     """A long quiet gap is no jump where there is no other clock: time is what the shell says."""
-    memory = replace(look(1000.0).memory, in_flight={})
+    memory = settled(look(1000.0))
     assert acts(look(1000.0 + YEARS_S, memory))
 
 
 def test_virtual_time_that_went_back_is_believed_after_three_ticks() -> None:
     """A memory whose times lie in the far future freezes nothing: they come back with the clock."""
-    memory = replace(look(YEARS_S).memory, in_flight={})
+    memory = settled(look(YEARS_S))
     said = []
     for tick in range(3):
         step = look(1000.0 + tick, memory)
@@ -180,7 +181,7 @@ def test_virtual_time_that_went_back_is_believed_after_three_ticks() -> None:
     assert said[0].startswith("the clock went back 315")
     assert said[2] == ""
     assert memory.now_s == 1002.0
-    assert memory.cooled_until_s == {"v": 1600.0}
+    assert memory.budget.cooled_until_s == {"v": 1600.0}
     assert acts(look(1600.0, memory))
 
 
@@ -188,7 +189,7 @@ def test_commands_are_heard_while_the_clock_is_doubted() -> None:
     """A KILL counts at once."""
     kill = (Command(CommandKind.KILL, "ann", 900.0, sequence=0),)
     step = look(900.0, look(1000.0).memory, commands=kill)
-    assert step.memory.killed
+    assert step.memory.halt.killed
     assert step.memory.now_s == 1000.0
 
 
@@ -209,14 +210,14 @@ def test_budgets_and_cool_downs_hold_in_true_time(steps: list[tuple[float, float
     for passes_s, jump_s in steps:
         true_s, skew_s = true_s + passes_s, skew_s + jump_s
         step = look(true_s + skew_s, memory, passes_s)
-        memory = replace(step.memory, in_flight={})
+        memory = settled(step)
         acted += [true_s] * acts(step)
     assert all(later - earlier > 599.0 for earlier, later in pairwise(acted))
     assert all(later - earlier > 899.0 for earlier, later in zip(acted, acted[2:], strict=False))
     for _ in range(12):
         true_s += 100.0
         step = look(true_s + skew_s, memory, 100.0)
-        memory = replace(step.memory, in_flight={})
+        memory = settled(step)
         if acts(step):
             return
     pytest.fail("nothing acts twenty minutes after the clock has settled")
@@ -230,34 +231,37 @@ def test_a_moved_memory_comes_back() -> None:
     effect = instruct("v", replace(STOP, grace_s=120.0), "e", deadline_s=500.0)
     memory = ControllerMemory(
         now_s=100.0,
-        in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
-        disrupted=(Disruption(80.0, "v", "t", (), False),),
-        cooled_until_s={"v": 700.0},
-        failed=(Failure(60.0, "u", "t"),),
-        spent_gpu_s={"t": ((0, 5.0),)},
-        conditions=(Noted(Condition(ConditionKind.STUCK, "v", 0), 70.0),),
+        effects=EffectsMemory(
+            in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
+            failed=(Failure(60.0, "u", "t"),),
+        ),
+        budget=BudgetMemory(disrupted=(Disruption(80.0, "v", "t", (), False),), cooled_until_s={"v": 700.0}),
+        spending=SpendingMemory(spent_gpu_s={"t": ((0, 5.0),)}),
+        plan=PlanMemory(conditions=(Noted(Condition(ConditionKind.STUCK, "v", 0), 70.0),)),
     )
     later = moved(memory, 10 * 86_400.0)
-    assert later.in_flight["e"].instruction.deadline_s == 864_500.0
-    assert later.in_flight["e"].instruction.operation.grace_s == 120.0
-    assert (later.disrupted[0].at_s, later.failed, later.cooled_until_s) == (
+    assert later.effects.in_flight["e"].instruction.deadline_s == 864_500.0
+    assert later.effects.in_flight["e"].instruction.operation.grace_s == 120.0
+    assert (later.budget.disrupted[0].at_s, later.effects.failed, later.budget.cooled_until_s) == (
         864_080.0,
         (Failure(864_060.0, "u", "t"),),
         {"v": 864_700.0},
     )
-    assert later.spent_gpu_s == {"t": ((10, 5.0),)}
-    assert [noted.since_s for noted in later.conditions] == [864_070.0]
-    assert np.isnan(later.paused_since_s)
-    there_and_back = replace(moved(later, -10 * 86_400.0), paused_since_s=0.0)
-    assert there_and_back == replace(memory, paused_since_s=0.0)
+    assert later.spending.spent_gpu_s == {"t": ((10, 5.0),)}
+    assert [noted.since_s for noted in later.plan.conditions] == [864_070.0]
+    assert np.isnan(later.halt.paused_since_s)
+    there_and_back = moved(later, -10 * 86_400.0)
+    assert replace(there_and_back, halt=replace(there_and_back.halt, paused_since_s=0.0)) == replace(
+        memory, halt=replace(memory.halt, paused_since_s=0.0)
+    )
 
 
 def test_doubt_survives_a_restart() -> None:
     """It is part of the memory."""
     doubt = ClockDoubt(5000.0, 5010.0, 2, 20.0)
-    memory = ControllerMemory(now_s=1000.0, clock_doubt=doubt)
+    memory = ControllerMemory(now_s=1000.0, intake=IntakeMemory(clock_doubt=doubt))
     assert read_clock(memory, 5020.0, 10.0, EAGER).doubt == ""
-    assert read_clock(memory, 9000.0, 10.0, EAGER).memory.clock_doubt == ClockDoubt(9000.0, 9000.0, 1, 30.0)
+    assert read_clock(memory, 9000.0, 10.0, EAGER).memory.intake.clock_doubt == ClockDoubt(9000.0, 9000.0, 1, 30.0)
 
 
 # --- the controller ----------------------------------------------------------------------------------
@@ -316,14 +320,14 @@ def test_the_time_of_a_restart_counts_for_nobody() -> None:
     shell.controller(memory).tick(1000.0)
     kept = memory.load()
     assert kept is not None
-    memory.save(replace(kept, cooled_until_s={"x": 1500.0}))
+    memory.save(replace(kept, budget=replace(kept.budget, cooled_until_s={"x": 1500.0})))
     controller = shell.controller(memory)
     for tick in range(3):
         shell.read_s = 7.0 + 10.0 * tick
         step = controller.tick(30_000.0 + 10.0 * tick)
     assert step is not None
     assert step.decision.halted == ""
-    assert step.memory.cooled_until_s == {"x": 30_500.0}
+    assert step.memory.budget.cooled_until_s == {"x": 30_500.0}
 
 
 SEEN = Seen("preempt", "q", "w", 0, "plan", False, True, 8.0, 8.0, 100.0, ("q",), ("batch",))
@@ -333,21 +337,23 @@ SEEN = Seen("preempt", "q", "w", 0, "plan", False, True, 8.0, 8.0, 100.0, ("q",)
 def test_an_approval_does_not_outlast_a_restart(later_s: float) -> None:
     """Cool-downs get the unknown time on top; a permission ages as the clock says."""
     approval = Approval(SEEN, False, 990.0, "ann")
-    memory = ControllerMemory(now_s=1000.0, cooled_until_s={"x": 1500.0}, approvals={"p": approval})
+    memory = ControllerMemory(
+        now_s=1000.0, budget=BudgetMemory(cooled_until_s={"x": 1500.0}), people=PeopleMemory(approvals={"p": approval})
+    )
     for passed_s in (0.0, 10.0, 20.0):
         reading = read_clock(memory, 1000.0 + later_s + passed_s, min(passed_s, 10.0), Policy())
         memory = reading.memory
         if not reading.doubt:
             break
-    assert memory.cooled_until_s == {"x": 1500.0 + later_s}
-    assert memory.approvals == {"p": approval}
+    assert memory.budget.cooled_until_s == {"x": 1500.0 + later_s}
+    assert memory.people.approvals == {"p": approval}
 
 
 def test_an_approval_moves_with_a_clock_that_is_set_while_the_process_runs() -> None:
     """Then the time that passed is known."""
-    memory = ControllerMemory(now_s=1000.0, approvals={"p": Approval(SEEN, False, 990.0, "ann")})
+    memory = ControllerMemory(now_s=1000.0, people=PeopleMemory(approvals={"p": Approval(SEEN, False, 990.0, "ann")}))
     for now_s, passed_s, given_s in ((1050.0, 10.0, 1030.0), (1050.0, 0.0, 990.0), (950.0, 0.0, 940.0)):
-        assert read_clock(memory, now_s, passed_s, Policy()).memory.approvals["p"].given_s == given_s
+        assert read_clock(memory, now_s, passed_s, Policy()).memory.people.approvals["p"].given_s == given_s
 
 
 # --- sources whose clock is ahead --------------------------------------------------------------------

@@ -9,7 +9,8 @@ import pytest
 
 from autopilot.core.intake.commands import obey
 from autopilot.core.intake.sight import Sight, look
-from autopilot.core.model.memory import ControllerMemory, ViewRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.intake import IntakeMemory, ViewRecord
 from autopilot.core.model.records import Command, CommandKind, NoteCode, View
 from tests.kits.core_world import AUTO, decide, world
 
@@ -27,7 +28,7 @@ def seen(memory: ControllerMemory, now_s: float, *, confirm: str = "", **more: A
 
 def after(sight: Sight) -> ControllerMemory:
     """What is remembered of it."""
-    return ControllerMemory(views=sight.views)
+    return ControllerMemory(intake=IntakeMemory(views=sight.views))
 
 
 START = after(seen(ControllerMemory(), 0.0))
@@ -58,7 +59,7 @@ def test_any_other_list_says_nothing_about_what_is_absent(change: dict[str, Any]
     sight = seen(START, 10.0, **change)
     assert why in sight.blind
     assert sight.blind.startswith("api: ")
-    assert sight.views["work/api"] == START.views["work/api"]
+    assert sight.views["work/api"] == START.intake.views["work/api"]
     assert min(sight.wake_s) > 10.0
 
 
@@ -98,7 +99,7 @@ def test_an_incomplete_list_does_not_count_among_the_three() -> None:
     memory = after(seen(START, 100.0, **SHRUNK))
     memory = after(seen(memory, 130.0, complete=False, **SHRUNK))
     memory = after(seen(memory, 150.0, listed_s=100.0, **SHRUNK))
-    assert memory.views["work/api"].lists == 1
+    assert memory.intake.views["work/api"].lists == 1
 
 
 def test_a_person_may_confirm_the_loss() -> None:
@@ -144,5 +145,5 @@ def test_a_confirmation_counts_for_what_was_suspected_before() -> None:
     command = Command(CommandKind.CONFIRM, "ann", 100.0, "api", sequence=1)
     step = decide(world("1x8", (), 100.0, commands=(command,), views=views), AUTO, START)
     assert [note.code for note in step.decision.notes] == [NoteCode.CONFIRM_REFUSED]
-    record = step.memory.views["work/api"]
+    record = step.memory.intake.views["work/api"]
     assert (record.lists, record.confirmed) == (1, False)

@@ -9,6 +9,7 @@ import pytest
 
 from autopilot.core.model.forecast import LEVELS
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.plan import PlanMemory
 from autopilot.core.model.policy import Order, Policy
 from autopilot.core.model.records import Reservation
 from autopilot.core.ordering.job_order import aged_index, gittins_per_s, mixed_index
@@ -106,7 +107,7 @@ def test_short_work_comes_before_promises_and_promises_before_the_rest() -> None
     total_s = {"better": 1000.0, "promised": 90_000.0, "short": 200.0}
     observation = world("1x8", [waits(name) for name in total_s], total_s=total_s)
     promise = Reservation("promised", 0, 1, 0.0, 500.0, 500.0, (), firm=True, planned_s=500.0, uid="promised")
-    memory = ControllerMemory(reservations=(promise,))
+    memory = ControllerMemory(plan=PlanMemory(reservations=(promise,)))
     ctx = build_context(observation, policy, memory, WhatIf(observation.snapshot), frozenset())
     assert observation.snapshot.workloads.id[ctx.pending].tolist() == ["short", "promised", "better"]
 

@@ -54,7 +54,7 @@ def test_a_gang_that_moves_keeps_off_them_too() -> None:
     assert [each.kind for each in step.instructions] == ["evict"]
     assert not [
         slot
-        for part in step.memory.pipelined_starts
+        for part in step.memory.starts.pipelined_starts
         for each in part.parts
         for slot in each.slots
         if slot.node != "node-0"

@@ -110,7 +110,7 @@ def test_both_sides_are_told() -> None:
 
 def _approved(observation: Observation, memory: ControllerMemory, policy: Policy = ASKING) -> ControllerMemory:
     """Memory after somebody approves the start that is open."""
-    (name,) = memory.open_proposals
+    (name,) = memory.people.open_proposals
     word = said(APPROVE, observation.tick, observation.now_s, subject=name)
     return taken_in(memory, replace(observation, commands=(word,)), policy)
 
@@ -119,7 +119,7 @@ def test_a_start_that_was_shown_to_take_nothing_takes_no_quota() -> None:
     """It asks again and says how much; approved as it is now, it is carried out, once more under the same plan."""
     free = scene(FIRST, waits("big", 16, queue=3, scheduler_quota=LACKING, gate=1))
     memory = _approved(free, decide(free, ASKING).memory)
-    assert [each.seen.side_gpus for each in memory.approvals.values()] == [0.0]
+    assert [each.seen.side_gpus for each in memory.people.approvals.values()] == [0.0]
     now = scene(FIRST, BIG, now_s=110.0, tick=1)
     step = decide(now, ASKING, memory)
     (proposal,) = step.decision.plan.proposals
@@ -130,7 +130,7 @@ def test_a_start_that_was_shown_to_take_nothing_takes_no_quota() -> None:
     agreed = _approved(now, step.memory)
     again = decide(scene(FIRST, BIG, now_s=120.0, tick=2), ASKING, agreed)
     assert [each.subject.name for each in again.instructions] == ["first"]
-    assert [each.side_gpus for each in again.memory.approvals.values()] == [16.0]
+    assert [each.side_gpus for each in again.memory.people.approvals.values()] == [16.0]
 
 
 @pytest.mark.parametrize(("queue", "code"), [(3, set()), (2, {Code.APPROVAL_SIDE_EFFECTS})])
@@ -227,7 +227,7 @@ def test_a_recommendation_names_the_starts_that_it_passes_once_approved() -> Non
     ]
     passes = "; once approved it comes before starts that wait for approval"
     assert waiting_texts(step.decision) == {"a": asked_for[0], "b": asked_for[1] + passes}
-    assert asks("2x8", [A, B], 1, step.memory).memory.open_proposals == step.memory.open_proposals
+    assert asks("2x8", [A, B], 1, step.memory).memory.people.open_proposals == step.memory.people.open_proposals
     other = waits("c", 8, queue=2, submit_s=-20.0, slo_class=SloClass.INTERACTIVE)
     assert turns(asks("2x8", [other, B])) == []
 
@@ -244,7 +244,9 @@ def test_an_approved_start_passes_none_of_a_queue_that_was_not_shown() -> None:
     """`a` keeps its room until a person has seen that it loses it."""
     memory = approved(asks("2x8", [B]))
     both = asks("2x8", [A, B], 1, asks("2x8", [A, B]).memory)
-    step = asks("1x8", [A, B], 2, replace(both.memory, approvals=memory.approvals))
+    step = asks(
+        "1x8", [A, B], 2, replace(both.memory, people=replace(both.memory.people, approvals=memory.people.approvals))
+    )
     assert step.instructions == ()
     (held,) = [each for each in proposals(step)["b"].verdicts if not each.allowed]
     assert (held.code, held.value, turns(step)) == (Code.APPROVAL_SIDE_EFFECTS, 8.0, ["a"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf, log
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.use import UseMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.quota.past_use import LEAST_RATIO, corrected_weights, fades_in_s, remember_parts, remember_use
@@ -37,25 +37,25 @@ def seen(memory: ControllerMemory, what: ClusterSnapshot, now_s: float, policy: 
 def test_an_hour_of_use_is_its_integral_and_halves_with_time() -> None:
     """Eight GPUs for one half-life count 8 x half-life / (2 ln 2); half of that another half-life later."""
     memory = seen(seen(ControllerMemory(), held(8), 0.0), held(0), HALF_S)
-    assert memory.usage_gpu_s["a"] == pytest.approx(8 * HALF_S / (2 * log(2)))
+    assert memory.use.usage_gpu_s["a"] == pytest.approx(8 * HALF_S / (2 * log(2)))
     later = seen(memory, held(0), 2 * HALF_S)
-    assert later.standing_use_gpu_s["a"] == pytest.approx(4 * HALF_S / (2 * log(2)))
-    assert "b" not in later.usage_gpu_s
+    assert later.use.standing_use_gpu_s["a"] == pytest.approx(4 * HALF_S / (2 * log(2)))
+    assert "b" not in later.use.usage_gpu_s
 
 
 def test_weights_change_at_the_start_of_a_review_and_not_before() -> None:
     """Between two reviews the standing use is the same to the last bit, though use itself goes on."""
     memory = seen(ControllerMemory(), held(8), 10.0)
-    assert memory.standing_use_gpu_s == {}
+    assert memory.use.standing_use_gpu_s == {}
     memory = seen(memory, held(8), 299.0)
-    assert memory.standing_use_gpu_s == {}
+    assert memory.use.standing_use_gpu_s == {}
     at_300 = seen(memory, held(8), 300.0)
-    assert at_300.standing_use_gpu_s["a"] == pytest.approx(8 * 290.0, rel=0.02)
+    assert at_300.use.standing_use_gpu_s["a"] == pytest.approx(8 * 290.0, rel=0.02)
     late = seen(at_300, held(2, 5), 450.0)
-    assert late.standing_use_gpu_s == at_300.standing_use_gpu_s
-    assert seen(late, held(2, 5), 599.0).standing_use_gpu_s == at_300.standing_use_gpu_s
-    assert seen(memory, held(8), 450.0).standing_use_gpu_s == at_300.standing_use_gpu_s
-    assert set(seen(late, held(2, 5), 600.0).standing_use_gpu_s) == {"a", "b"}
+    assert late.use.standing_use_gpu_s == at_300.use.standing_use_gpu_s
+    assert seen(late, held(2, 5), 599.0).use.standing_use_gpu_s == at_300.use.standing_use_gpu_s
+    assert seen(memory, held(8), 450.0).use.standing_use_gpu_s == at_300.use.standing_use_gpu_s
+    assert set(seen(late, held(2, 5), 600.0).use.standing_use_gpu_s) == {"a", "b"}
 
 
 def test_a_share_is_its_part_and_what_has_ended_holds_nothing() -> None:
@@ -68,23 +68,23 @@ def test_a_share_is_its_part_and_what_has_ended_holds_nothing() -> None:
         holds("c", 3, queue=2, state=State.CHECKPOINTING),
     ]
     memory = seen(ControllerMemory(), snapshot("2x8", work, queues=TREE), 0.0)
-    assert memory.held_gpus == {"a": 0.6, "b": 3.0}
+    assert memory.use.held_gpus == {"a": 0.6, "b": 3.0}
 
 
 def test_instances_count_one_each() -> None:
     """An instance is one entry, whatever its profile, as in the quota books."""
     work = [holds("m", 2, on=[0, 1], mig_profile=0, queue=1)]
     snap = snapshot("1x4", work, queues=TREE, cuts={3: [("1g.10gb", 0), ("1g.10gb", 1)]})
-    assert seen(ControllerMemory(), snap, 0.0).held_gpus == {"a": 2.0}
+    assert seen(ControllerMemory(), snap, 0.0).use.held_gpus == {"a": 2.0}
 
 
 def test_a_queue_that_is_gone_is_forgotten_in_the_end() -> None:
     """Names leave memory when their use has decayed to nothing; memory does not grow with time."""
     memory = seen(seen(ControllerMemory(), held(8), 0.0), held(0, 1), 60.0)
-    assert set(memory.usage_gpu_s) == {"a"}
+    assert set(memory.use.usage_gpu_s) == {"a"}
     memory = seen(memory, held(0), 40 * HALF_S)
-    assert set(memory.usage_gpu_s) == {"b"}
-    assert memory.held_gpus == {}
+    assert set(memory.use.usage_gpu_s) == {"b"}
+    assert memory.use.held_gpus == {}
 
 
 def test_short_holdings_add_up() -> None:
@@ -93,7 +93,7 @@ def test_short_holdings_add_up() -> None:
     for step in range(2000):
         memory = seen(memory, held(1 + step % 2), now_s)
         now_s += 0.0005
-    assert memory.usage_gpu_s["a"] == pytest.approx(1.5, rel=0.01)
+    assert memory.use.usage_gpu_s["a"] == pytest.approx(1.5, rel=0.01)
 
 
 @pytest.mark.parametrize("policy", [with_policy(POLICY, tenancy={"usage_half_life_s": 0.0}), POLICY])
@@ -107,7 +107,7 @@ def test_where_the_past_does_not_count_nothing_is_kept(policy: Policy) -> None:
     assert after == ControllerMemory()
     assert corrected_weights(before, tree, with_policy(POLICY, tenancy={"usage_half_life_s": 0.0})) is None
     again = seen(after, held(8), 90_000.0)
-    assert again.usage_gpu_s.get("a", 0.0) == 0.0
+    assert again.use.usage_gpu_s.get("a", 0.0) == 0.0
 
 
 changes = st.lists(st.tuples(st.integers(1, 2000), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=6)
@@ -131,9 +131,9 @@ def test_ticks_in_between_leave_no_trace(changes: list[tuple[int, int, int]], ex
         return memory
 
     calm, restless = run([]), run(extra)
-    assert restless.usage_gpu_s == calm.usage_gpu_s
-    assert restless.standing_use_gpu_s == calm.standing_use_gpu_s
-    assert restless.usage_at_s == calm.usage_at_s
+    assert restless.use.usage_gpu_s == calm.use.usage_gpu_s
+    assert restless.use.standing_use_gpu_s == calm.use.standing_use_gpu_s
+    assert restless.use.usage_at_s == calm.use.usage_at_s
 
 
 @settings(max_examples=100)
@@ -151,20 +151,21 @@ def test_the_sum_is_what_simple_accounting_gives(changes: list[tuple[int, int, i
             span[place] * HALF_S / log(2) * (0.5 ** ((now_s - span[1]) / HALF_S) - 0.5 ** ((now_s - span[0]) / HALF_S))
             for span in spans
         )
-        assert memory.usage_gpu_s.get(name, 0.0) == pytest.approx(expected, abs=2e-2, rel=1e-9)
+        assert memory.use.usage_gpu_s.get(name, 0.0) == pytest.approx(expected, abs=2e-2, rel=1e-9)
 
 
 def test_the_part_of_a_queue_is_summed_like_its_use() -> None:
     """Four GPUs for one half-life count 4 x half-life / (2 ln 2), whatever it held; the review sees it at its start."""
     memory = remember_parts(seen(ControllerMemory(), held(8), 0.0), {"a": 4.0}, 0.0, POLICY)
-    assert memory.standing_part_gpu_s == {}
+    assert memory.use.standing_part_gpu_s == {}
     later = seen(memory, held(0), HALF_S + 100.0)
-    assert later.standing_part_gpu_s["a"] == pytest.approx(4 * HALF_S / (2 * log(2)))
+    assert later.use.standing_part_gpu_s["a"] == pytest.approx(4 * HALF_S / (2 * log(2)))
     assert remember_parts(later, {"a": 4.0}, HALF_S + 150.0, POLICY) is later
     changed = remember_parts(later, {"a": 2.0}, HALF_S + 200.0, POLICY)
-    assert changed.part_gpu_s["a"] > later.standing_part_gpu_s["a"]
+    assert changed.use.part_gpu_s["a"] > later.use.standing_part_gpu_s["a"]
     assert (
-        seen(changed, held(0), HALF_S + 200.0, with_policy(POLICY, tenancy={"usage_half_life_s": 0.0})).part_gpu_s == {}
+        seen(changed, held(0), HALF_S + 200.0, with_policy(POLICY, tenancy={"usage_half_life_s": 0.0})).use.part_gpu_s
+        == {}
     )
 
 
@@ -173,7 +174,7 @@ def test_the_part_of_a_queue_is_summed_like_its_use() -> None:
 
 def used(**gpu_s: float) -> ControllerMemory:
     """Memory with this standing use."""
-    return replace(ControllerMemory(), standing_use_gpu_s=gpu_s)
+    return ControllerMemory(use=UseMemory(standing_use_gpu_s=gpu_s))
 
 
 def test_who_used_more_than_its_part_weighs_less() -> None:
@@ -210,7 +211,7 @@ def test_a_weight_of_zero_stays_zero_and_a_strength_of_zero_changes_nothing() ->
 def test_work_that_waits_uses_nothing() -> None:
     """Only what is held counts."""
     snap = snapshot("2x8", [waits("w", 8, queue=1)], queues=TREE)
-    assert seen(seen(ControllerMemory(), snap, 0.0), snap, 5000.0).standing_use_gpu_s == {}
+    assert seen(seen(ControllerMemory(), snap, 0.0), snap, 5000.0).use.standing_use_gpu_s == {}
 
 
 @pytest.mark.parametrize("queues_that_wait", [(2,), (1, 2)])
@@ -224,7 +225,7 @@ def test_what_is_held_now_is_a_timer_for_whoever_waits(queues_that_wait: tuple[i
     work += [waits(f"w{queue}", 6, queue=queue, gpus_per_member=6) for queue in queues_that_wait]
     play = Ticking("1x8", work, policy, queues=TREE)
     step = play.tick(10.0)
-    assert not play.memory.usage_gpu_s
+    assert not play.memory.use.usage_gpu_s
     assert not step.instructions
     assert step.wake_at_s == REVIEW_S
     play.tick(REVIEW_S)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition, ControllerMemory, Noted, Step
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
 from autopilot.core.model.policy import RuleSetName
 from autopilot.core.model.records import Code, NoteCode
 from autopilot.core.model.snapshot import Displace, QueueTable, ServiceTable, make
@@ -30,7 +31,9 @@ SHARED = tenants(("owner", 0, 8), ("guest", 0, 8))
 
 
 SEEN = ControllerMemory(
-    conditions=tuple(Noted(Condition(ConditionKind.UNPROTECTED, name, 0), 0.0) for name in ("g0", "g1", "r"))
+    plan=PlanMemory(
+        conditions=tuple(Noted(Condition(ConditionKind.UNPROTECTED, name, 0), 0.0) for name in ("g0", "g1", "r"))
+    )
 )
 """This work was seen unprotected before."""
 
@@ -170,7 +173,7 @@ def test_the_next_start_is_protected_from_the_start() -> None:
     after = [*guests(8, FIRM["class"] | {"incarnation": 1, "start_s": 5005.0}, {}), waits("w", 8, queue=1)]
     step = in_turn(before, after, SHARED)
     assert evicted(step) == ["g1"]
-    assert not [noted for noted in step.memory.conditions if noted.condition.kind == "late"]
+    assert not [noted for noted in step.memory.plan.conditions if noted.condition.kind == "late"]
 
 
 def lent_notes(step: Step) -> list[tuple[str, object]]:
@@ -192,7 +195,7 @@ def test_a_late_declaration_on_borrowed_gpus_is_said_once(columns: dict[str, Any
     again = guests(8, {**columns, "incarnation": 1, "excluded": True}, {})
     assert lent_notes(decide(world("2x8", again, 5100.0, queues=OWNED, tick=5), ALL_AUTO, step.memory)) == [("g0", 1)]
     gone = decide(world("2x8", firm[1:], 5110.0, queues=OWNED, tick=6), ALL_AUTO, step.memory)
-    assert not [noted for noted in gone.memory.conditions if noted.condition.kind == "lent"]
+    assert not [noted for noted in gone.memory.plan.conditions if noted.condition.kind == "lent"]
 
 
 def test_a_late_declaration_inside_the_guarantee_counts_and_nothing_is_said() -> None:
@@ -229,7 +232,7 @@ def test_of_what_others_start_the_first_has_the_guarantee() -> None:
     ]
     step = in_turn([old], work, SHARED)
     assert lent_notes(step) == [("second", 0)]
-    kinds = {noted.condition.uid: noted.condition.kind for noted in step.memory.conditions}
+    kinds = {noted.condition.uid: noted.condition.kind for noted in step.memory.plan.conditions}
     assert [kinds["old"], kinds["first"], kinds["second"]] == ["firm", "firm", "lent"]
     lowered = decide(world("2x8", work, 5020.0, queues=OWNED, tick=2), ALL_AUTO, step.memory)
     assert lent_notes(lowered) == []

@@ -8,6 +8,7 @@ import pytest
 
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.use import UseMemory
 from autopilot.core.model.policy import GuaranteeRule, Mode, Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import QueueOrder, QueueTable
@@ -118,7 +119,7 @@ SHARED = with_policy(
     tenancy={"time_sharing": True, "guarantee": GuaranteeRule.NONE, "usage_half_life_s": 1e6},
 )
 BY_INDEX = tenants(("a", 0, 0), ("b", 0, 0), order=int(QueueOrder.INDEX))
-OVERUSED = ControllerMemory(usage_gpu_s={"b": 1e7}, held_gpus={"b": 7.0}, usage_at_s=900.0)
+OVERUSED = ControllerMemory(use=UseMemory(usage_gpu_s={"b": 1e7}, held_gpus={"b": 7.0}, usage_at_s=900.0))
 
 
 def narrow(observation: Observation, policy: Policy = SHARED, memory: ControllerMemory | None = OVERUSED) -> bool:

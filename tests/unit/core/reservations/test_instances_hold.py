@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, NoteCode, Observation
 from autopilot.core.model.snapshot import QueueTable
@@ -45,7 +46,9 @@ def seen(
 
 def told(observation: Observation, **policy: Any) -> Step:
     """One decision with what was learned before."""
-    return decide(observation, with_policy(ACTING, **policy), ControllerMemory(services=LEARNED))
+    return decide(
+        observation, with_policy(ACTING, **policy), ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
+    )
 
 
 def kept(step: Step) -> list[tuple[float, str]]:
@@ -147,6 +150,8 @@ def test_what_is_kept_is_not_cut_for_others() -> None:
 def test_the_story_names_the_hold() -> None:
     """The explanation names the service, the held instances, and those left for other work."""
     observation = seen(batch(3), run_s=LONG)
-    lines, _ = story(observation, "b", with_policy(ACTING, modes=ALONE), ControllerMemory(services=LEARNED))
+    lines, _ = story(
+        observation, "b", with_policy(ACTING, modes=ALONE), ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
+    )
     assert "expected replicas of chat: 2 MIG instances 2g.20gb on node-0" in lines
     assert "until then 2 MIG instances 2g.20gb of this profile stay for others" in lines

@@ -11,6 +11,7 @@ import pytest
 
 from autopilot.core.model.forecast import Forecast
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import NoteCode, Observation
 from autopilot.core.model.snapshot import ClusterSnapshot, QueueTable
@@ -55,7 +56,9 @@ def seen(
 
 def told(observation: Observation, **policy: Any) -> Step:
     """One decision with what was learned before."""
-    return decide(observation, with_policy(ACTING, **policy), ControllerMemory(services=LEARNED))
+    return decide(
+        observation, with_policy(ACTING, **policy), ControllerMemory(replicas=ReplicasMemory(services=LEARNED))
+    )
 
 
 PAIR = ("chat", "code")
@@ -71,7 +74,7 @@ def told_of_two(snap: ClusterSnapshot, **columns: Any) -> Step:
     return decide(
         serving(observe(snap, NOW_S), made, **twice),
         ACTING,
-        ControllerMemory(services=dict.fromkeys(PAIR, LEARNED["chat"])),
+        ControllerMemory(replicas=ReplicasMemory(services=dict.fromkeys(PAIR, LEARNED["chat"]))),
     )
 
 
@@ -336,5 +339,5 @@ def test_members_above_a_guarantee_leave_what_is_kept(least: int, gets: int) -> 
 
 def test_the_story_of_work_that_waits_for_what_is_kept_names_it() -> None:
     """It names the service whose replicas the GPUs are kept for, and says that their run time is unknown."""
-    lines, _ = story(seen(), "b", ACTING, ControllerMemory(services=LEARNED))
+    lines, _ = story(seen(), "b", ACTING, ControllerMemory(replicas=ReplicasMemory(services=LEARNED)))
     assert "not before what is reserved for expected replicas of chat (starts " in lines

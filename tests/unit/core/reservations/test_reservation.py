@@ -29,7 +29,7 @@ from tests.kits.ticking_world import tenants
 
 def promise(step_memory: ControllerMemory, name: str = "big") -> Reservation:
     """The reservation of a gang."""
-    return next(record for record in step_memory.reservations if record.workload == name)
+    return next(record for record in step_memory.plan.reservations if record.workload == name)
 
 
 def earliest_by_trying(ends: list[list[float]], gpus: int, per_member: int) -> float:
@@ -75,7 +75,7 @@ def test_the_planned_start_agrees_with_trying_every_end() -> None:
         if expected == -np.inf:
             assert "big" in started(step)
         elif expected == np.inf:
-            assert not step.memory.reservations
+            assert not step.memory.plan.reservations
         else:
             planned += 1
             assert promise(step.memory).start_s == pytest.approx(expected), (ends, gpus, per)
@@ -157,8 +157,8 @@ def test_spare_gpus_of_a_reserved_node_stay_open() -> None:
 
 def test_a_gang_that_can_never_start_holds_no_room() -> None:
     """Nothing is held for a gang wider than the cluster, or when no end is foreseen."""
-    assert not decide(world("1x8", [waits("big", 16)], total_s={}), HOLDING).memory.reservations
-    assert not decide(world("1x8", [holds("a", 8), waits("big", 8)], total_s={}), HOLDING).memory.reservations
+    assert not decide(world("1x8", [waits("big", 16)], total_s={}), HOLDING).memory.plan.reservations
+    assert not decide(world("1x8", [holds("a", 8), waits("big", 8)], total_s={}), HOLDING).memory.plan.reservations
 
 
 def test_a_declared_limit_stands_in_for_a_forecast() -> None:
@@ -172,12 +172,12 @@ def test_only_so_many_gangs_hold_room() -> None:
     work = [holds("a", 8), *(waits(f"big{n}", 8) for n in range(4))]
     total_s = {"a": 1000.0, **{f"big{n}": 100.0 for n in range(4)}}
     easy = decide(world("1x8", work, total_s=total_s), HOLDING)
-    assert [record.workload for record in easy.memory.reservations] == ["big0"]
+    assert [record.workload for record in easy.memory.plan.reservations] == ["big0"]
     rules = with_policy(HOLDING, backfill={"kind": BackfillKind.CONSERVATIVE}, reservation={"conservative_depth": 3})
     conservative = decide(world("1x8", work, total_s=total_s), rules)
-    assert [record.start_s for record in conservative.memory.reservations] == [1000.0, 1100.0, 1200.0]
+    assert [record.start_s for record in conservative.memory.plan.reservations] == [1000.0, 1100.0, 1200.0]
     none = decide(world("1x8", work, total_s=total_s), with_policy(HOLDING, reservation={"depth": 0}))
-    assert not none.memory.reservations
+    assert not none.memory.plan.reservations
 
 
 def test_shares_and_instances_hold_no_room() -> None:
@@ -187,7 +187,7 @@ def test_shares_and_instances_hold_no_room() -> None:
         world("1x8", [*work, holds("b", 1, on=[0], mig_profile=1)], total_s={"a": 100.0}, cuts={7: [("2g.20gb", 0)]}),
         HOLDING,
     )
-    assert not step.memory.reservations
+    assert not step.memory.plan.reservations
 
 
 def test_the_reserved_gang_lands_when_its_room_is_there() -> None:
@@ -197,7 +197,7 @@ def test_the_reserved_gang_lands_when_its_room_is_there() -> None:
     first = decide(world("2x8", work, total_s=total_s), HOLDING)
     second = decide(world("2x8", work[1:], 1000.0, total_s=total_s, tick=1), HOLDING, first.memory)
     assert list(started(second)) == ["big"]
-    assert "big" not in {record.workload for record in second.memory.reservations}
+    assert "big" not in {record.workload for record in second.memory.plan.reservations}
     assert second.decision.plan.released == ()
 
 
@@ -213,10 +213,10 @@ def test_a_promise_that_slips_too_far_is_released_and_its_gang_cools_down() -> N
     assert promise(kept.memory).start_s == pytest.approx(1500.0)
     gone = decide(world("1x8", work, 600.0, total_s=slow, tick=2), policy, kept.memory)
     assert gone.decision.plan.released == ("big",)
-    assert not gone.memory.reservations
-    assert gone.memory.cooled_until_s == {"big": 1500.0}
+    assert not gone.memory.plan.reservations
+    assert gone.memory.budget.cooled_until_s == {"big": 1500.0}
     still = decide(world("1x8", work, 1499.0, total_s=slow, tick=3), policy, gone.memory)
-    assert not still.memory.reservations
+    assert not still.memory.plan.reservations
     assert gone.wake_at_s <= 1500.0
     again = decide(world("1x8", work, 1500.0, total_s=slow, tick=4), policy, still.memory)
     assert promise(again.memory).since_s == 1500.0
@@ -230,7 +230,7 @@ def test_a_promise_without_any_plan_is_released_in_the_end() -> None:
     kept = decide(world("1x8", work, 1599.0, total_s={}, tick=1), policy, first.memory)
     assert promise(kept.memory).start_s == np.inf
     over = decide(world("1x8", work, 1600.0, total_s={}, tick=2), policy, kept.memory)
-    assert (over.decision.plan.released, over.memory.reservations) == (("big",), ())
+    assert (over.decision.plan.released, over.memory.plan.reservations) == (("big",), ())
 
 
 def test_a_reservation_is_released_exactly_when_its_timer_rings() -> None:
@@ -240,7 +240,7 @@ def test_a_reservation_is_released_exactly_when_its_timer_rings() -> None:
     first = decide(world("1x8", work, total_s={"a": 1000.0, "big": 500.0}), policy)
     late = {"a": 1550.0, "big": 500.0}
     before = decide(world("1x8", work, 1599.0, total_s=late, tick=1), policy, first.memory)
-    assert before.memory.reservations
+    assert before.memory.plan.reservations
     assert before.wake_at_s <= 1600.0
     at = decide(world("1x8", work, 1600.0, total_s=late, tick=2), policy, before.memory)
     assert at.decision.plan.released == ("big",)
@@ -252,10 +252,10 @@ def test_a_gang_that_left_holds_no_room() -> None:
     total_s = {"a": 1000.0, "big": 500.0}
     first = decide(world("1x8", work, total_s=total_s), HOLDING)
     cancelled = decide(world("1x8", work[:1], 5.0, total_s=total_s, tick=1), HOLDING, first.memory)
-    assert not cancelled.memory.reservations
+    assert not cancelled.memory.plan.reservations
     other = [work[0], waits("big", 8, incarnation=1)]
     renewed = decide(world("1x8", other, 5.0, total_s=total_s, tick=1), HOLDING, first.memory)
-    assert [(r.incarnation, r.since_s) for r in renewed.memory.reservations] == [(1, 5.0)]
+    assert [(r.incarnation, r.since_s) for r in renewed.memory.plan.reservations] == [(1, 5.0)]
 
 
 def test_a_gang_that_asks_for_cpus_plans_on_nodes_that_are_full_now() -> None:
@@ -272,7 +272,7 @@ def test_latency_critical_work_passes_over_reservations() -> None:
     work = [holds("a", 8), waits("big", 16), waits("lc", 8, slo_class=0, preemptible=False), waits("b", 8)]
     total_s = {"a": 1000.0, "big": 500.0, "b": 9000.0}
     first = decide(world("2x8", work[:2], total_s=total_s), HOLDING)
-    assert first.memory.reservations
+    assert first.memory.plan.reservations
     step = decide(world("2x8", work, 10.0, total_s=total_s, tick=1), HOLDING, first.memory)
     assert list(started(step)) == ["lc"]
 
@@ -283,7 +283,11 @@ def test_effects_under_way_count_in_the_plan() -> None:
     total_s = {"a": 1000.0, "big": 500.0}
     first = decide(world("1x8", work, total_s=total_s), HOLDING)
     assert list(started(first)) == ["a"]
-    second = decide(world("1x8", work, 10.0, total_s=total_s, tick=1), HOLDING, replace(first.memory, reservations=()))
+    second = decide(
+        world("1x8", work, 10.0, total_s=total_s, tick=1),
+        HOLDING,
+        replace(first.memory, plan=replace(first.memory.plan, reservations=())),
+    )
     assert not second.instructions
     assert promise(second.memory).start_s == pytest.approx(1010.0)
 
@@ -315,7 +319,7 @@ def test_before_it_is_promised_its_room_the_eviction_is_planned_for_that_time() 
 
 def test_where_nobody_evicts_it_no_start_is_planned() -> None:
     """With `evict_when_due` off its end is unknown for good."""
-    assert not filled(backfill={"evict_when_due": False})[0].memory.reservations
+    assert not filled(backfill={"evict_when_due": False})[0].memory.plan.reservations
 
 
 def test_alone_in_the_way_it_is_evicted_when_the_promise_is_made() -> None:

@@ -12,7 +12,10 @@ import pytest
 from autopilot.core.actions import reclaim_borrowed
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.memory import Condition, ControllerMemory, Noted, StormRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
+from autopilot.core.model.memory.trust import StormRecord, TrustMemory
+from autopilot.core.model.memory.use import UseMemory
 from autopilot.core.model.policy import GuaranteeRule, Policy, Preemption, RuleSetName, Tenancy, check_policy
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Proposal
@@ -76,8 +79,12 @@ def test_an_action_that_may_not_act_plans_one_exchange_in_a_tick(why: str) -> No
     total_s = {item.id: LONG if item.id.startswith("long") else SHORT for item in work}
     memory = {
         "": ControllerMemory(),
-        "capped": ControllerMemory(kept_promises={"preempt": PromiseRecord(((100.0, 20.0),) * 20, 900.0)}),
-        "paused by a storm": ControllerMemory(storms={"preempt": StormRecord(last_s=900.0, since_s=900.0, events=61)}),
+        "capped": ControllerMemory(
+            trust=TrustMemory(kept_promises={"preempt": PromiseRecord(((100.0, 20.0),) * 20, 900.0)})
+        ),
+        "paused by a storm": ControllerMemory(
+            trust=TrustMemory(storms={"preempt": StormRecord(last_s=900.0, since_s=900.0, events=61)})
+        ),
     }[why]
     step = decide(world("1x12", work, 1000.0, total_s=total_s, queues=TREE), sharing("none"), memory)
     made = [one for one in step.decision.plan.proposals if one.action == "preempt"]
@@ -140,7 +147,7 @@ def test_a_strict_owner_takes_back_at_once_and_others_wait() -> None:
 @pytest.mark.parametrize(("owed_s", "takes"), [(DAY_S - 1.0, False), (DAY_S, True), (DAY_S + 5.0, True)])
 def test_an_elastic_owner_takes_back_once_it_was_owed_for_the_stated_time(owed_s: float, takes: bool) -> None:
     """A day without a break; the tick before, it asks to be woken for that."""
-    memory = ControllerMemory(conditions=(Noted(Condition(ConditionKind.OWED, "owner"), 1000.0),))
+    memory = ControllerMemory(plan=PlanMemory(conditions=(Noted(Condition(ConditionKind.OWED, "owner"), 1000.0),)))
     made = found(owed(), sharing("elastic"), now_s=1000.0 + owed_s, memory=memory, total_s=MINE)
     assert {action for action, _ in made.values()} == ({"reclaim_borrowed"} if takes else set())
 
@@ -150,12 +157,12 @@ def test_the_time_owed_is_remembered_and_ends_when_nothing_is_owed() -> None:
     policy = sharing("elastic")
     total_s = {item.id: LONG for item in owed()} | MINE
     first = decide(world("1x12", owed(), 1000.0, total_s=total_s, queues=TREE), policy)
-    assert Noted(Condition(ConditionKind.OWED, "owner"), 1000.0) in first.memory.conditions
+    assert Noted(Condition(ConditionKind.OWED, "owner"), 1000.0) in first.memory.plan.conditions
     assert first.wake_at_s <= 1000.0 + DAY_S
     later = decide(world("1x12", owed(), 5000.0, total_s=total_s, queues=TREE, tick=1), policy, first.memory)
-    assert Noted(Condition(ConditionKind.OWED, "owner"), 1000.0) in later.memory.conditions
+    assert Noted(Condition(ConditionKind.OWED, "owner"), 1000.0) in later.memory.plan.conditions
     calm = decide(world("1x12", owed()[:3], 6000.0, total_s=total_s, queues=TREE, tick=2), policy, later.memory)
-    assert {noted.condition.kind for noted in calm.memory.conditions} <= {
+    assert {noted.condition.kind for noted in calm.memory.plan.conditions} <= {
         ConditionKind.UNPROTECTED,
         ConditionKind.FOLLOWED,
     }
@@ -164,7 +171,9 @@ def test_the_time_owed_is_remembered_and_ends_when_nothing_is_owed() -> None:
 def test_while_it_takes_back_its_work_does_not_pause_for_others() -> None:
     """The hold lasts four hours: within it the guarantee is a strict one, after it an elastic one again."""
     work = [holds("mine", 4, queue=OWNER), *GUESTS, waits("new", 4, queue=GUEST)]
-    taking = ControllerMemory(conditions=(Noted(Condition(ConditionKind.TAKES_BACK, "owner"), 1000.0),))
+    taking = ControllerMemory(
+        plan=PlanMemory(conditions=(Noted(Condition(ConditionKind.TAKES_BACK, "owner"), 1000.0),))
+    )
     held_s, over_s = 1000.0 + 4 * HOUR_S - 1.0, 1000.0 + 4 * HOUR_S
     total_s = {"guest": 2 * HOUR_S, "more": 2 * HOUR_S, "new": SHORT}
     assert found(work, sharing("elastic"), now_s=held_s, memory=taking, total_s=total_s) == {}
@@ -268,10 +277,12 @@ def test_a_queue_that_left_much_of_its_part_unused_is_not_overused(part_gpu_s: f
     """
     work = [*GUESTS, holds("own", 4, queue=OWNER), waits("short", 4, queue=OWNER)]
     memory = ControllerMemory(
-        usage_gpu_s={"owner": 3e6},
-        held_gpus={"guest": 8.0, "owner": 4.0},
-        part_gpu_s={"owner": part_gpu_s},
-        usage_at_s=900.0,
+        use=UseMemory(
+            usage_gpu_s={"owner": 3e6},
+            held_gpus={"guest": 8.0, "owner": 4.0},
+            part_gpu_s={"owner": part_gpu_s},
+            usage_at_s=900.0,
+        ),
     )
     policy = sharing("none", usage_half_life_s=7 * DAY_S)
     made = found(work, policy, memory=memory, total_s={"short": SHORT, "own": SHORT})
@@ -284,7 +295,9 @@ def test_an_overused_queue_runs_on_within_its_fair_share() -> None:
     """
     work = [holds("guest", 4, queue=GUEST), holds("one", 4, queue=OWNER), holds("two", 4, queue=OWNER)]
     work += [waits("first", 4, queue=GUEST), waits("second", 4, queue=GUEST)]
-    memory = ControllerMemory(usage_gpu_s={"owner": 3e6}, held_gpus={"guest": 4.0, "owner": 8.0}, usage_at_s=900.0)
+    memory = ControllerMemory(
+        use=UseMemory(usage_gpu_s={"owner": 3e6}, held_gpus={"guest": 4.0, "owner": 8.0}, usage_at_s=900.0)
+    )
     policy = sharing("none", usage_half_life_s=7 * DAY_S)
     made = found(work, policy, memory=memory)
     assert [len(victims) for _, victims in made.values()] == [1]
@@ -292,7 +305,9 @@ def test_an_overused_queue_runs_on_within_its_fair_share() -> None:
     assert found(wide, policy, memory=memory) == {"first": ("preempt", {"two"})}  # not of the guarantee of four
 
 
-OVERUSED = ControllerMemory(usage_gpu_s={"owner": 3e6}, held_gpus={"guest": 8.0, "owner": 4.0}, usage_at_s=900.0)
+OVERUSED = ControllerMemory(
+    use=UseMemory(usage_gpu_s={"owner": 3e6}, held_gpus={"guest": 8.0, "owner": 4.0}, usage_at_s=900.0)
+)
 """The owner has all past use. Its part is six of twelve GPUs, like that of the guest."""
 
 
@@ -325,5 +340,5 @@ def test_the_part_of_a_queue_is_its_guarantee_and_its_weight_in_the_rest() -> No
     """Twelve GPUs, four guaranteed to each of two queues: six each, though only one asks. Nothing without sharing."""
     now = world("1x12", [holds("guest", 4, queue=GUEST)], 1000.0, total_s={"guest": LONG}, queues=TREE)
     policy = sharing("none", usage_half_life_s=7 * DAY_S)
-    assert decide(now, policy).memory.part_gpus == {"guest": 6.0, "owner": 6.0}
-    assert decide(now, with_policy(policy, tenancy={"time_sharing": False})).memory.part_gpus == {}
+    assert decide(now, policy).memory.use.part_gpus == {"guest": 6.0, "owner": 6.0}
+    assert decide(now, with_policy(policy, tenancy={"time_sharing": False})).memory.use.part_gpus == {}

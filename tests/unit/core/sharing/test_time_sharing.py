@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import BudgetMemory
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import QueueOrder
@@ -50,7 +51,7 @@ def test_what_a_person_approved_asks_before_what_nobody_approved() -> None:
     work, total_s = [holds("long", 8), waits("read", 8)], {"long": 10 * DAY_S, "read": HOUR_S, "better": 600.0}
     seen = world("1x8", work, 1000.0, total_s=total_s)
     memory = decide(seen, policy).memory
-    (name,) = memory.open_proposals
+    (name,) = memory.people.open_proposals
     seen = replace(seen, commands=(said(APPROVE, seen.tick, seen.now_s, subject=name),))
     memory = taken_in(memory, seen, policy)
     found = proposals(decide(world("1x8", [*work, waits("better", 8)], 1010.0, total_s=total_s), policy, memory))
@@ -65,7 +66,7 @@ def test_what_a_person_approved_waits_for_no_recommendation_of_another_action(re
     work, total_s = [holds("long", 8, queue=2), waits("read", 8, queue=2)], {"long": 10 * DAY_S, "read": HOUR_S}
     seen = world("1x8", work, 1000.0, total_s=total_s, queues=queues)
     memory = decide(seen, policy).memory
-    (name,) = memory.open_proposals
+    (name,) = memory.people.open_proposals
     memory = taken_in(memory, replace(seen, commands=(said(APPROVE, seen.tick, 1000.0, subject=name),)), policy)
     now = world("1x8", [*work, waits("owed", 8, queue=1)], 1010.0, total_s=total_s, queues=queues)
     found = decide(now, policy, memory).decision.plan.proposals
@@ -81,7 +82,9 @@ def test_of_approved_starts_the_one_with_the_victim_takes_it() -> None:
     total_s = {"long": 10 * DAY_S, "first": HOUR_S, "second": HOUR_S + 1.0}
     seen = world("1x8", work, 1000.0, total_s=total_s)
     memory = decide(seen, policy).memory
-    words = [said(APPROVE, number, seen.now_s, subject=name) for number, name in enumerate(memory.open_proposals)]
+    words = [
+        said(APPROVE, number, seen.now_s, subject=name) for number, name in enumerate(memory.people.open_proposals)
+    ]
     memory = taken_in(memory, replace(seen, commands=tuple(words)), policy)
     found = proposals(decide(world("1x8", work, 1010.0, total_s=total_s | {"second": 1800.0}), policy, memory))
     assert {name: ([*each.victims] != [], each.accepted) for name, each in found.items()} == {
@@ -95,7 +98,10 @@ def test_who_was_paused_a_moment_ago_makes_nobody_pause() -> None:
     work = [holds("long", 8), waits("short", 8, served_s=60.0)]
     total_s = {"long": 10 * DAY_S, "short": HOUR_S}
     for until_s, found in ((1001.0, {}), (1000.0, {"short": {"long": "evict"}})):
-        assert taken(work, total_s, memory=ControllerMemory(cooled_until_s={"short": until_s})) == found
+        assert (
+            taken(work, total_s, memory=ControllerMemory(budget=BudgetMemory(cooled_until_s={"short": until_s})))
+            == found
+        )
 
 
 def test_progress_that_was_lost_brings_no_end_nearer() -> None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.hardware.xid_facts import Remedy, remedy_of
-from autopilot.core.model.memory import ControllerMemory, ErrorRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.recovery import ErrorRecord, RecoveryMemory
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.tracking.gpu_errors import follow_errors, with_gravest
 from tests.kits.core_world import snapshot
@@ -43,11 +44,11 @@ def test_codes_of_applications_are_not_remembered() -> None:
 
 def test_a_gpu_that_vanishes_keeps_its_error() -> None:
     """Its node has not booted; the record ends with the node, once a trusted view lacks it."""
-    memory = ControllerMemory(gpu_errors={"GPU-lost": KNOWN})
+    memory = ControllerMemory(recovery=RecoveryMemory(gpu_errors={"GPU-lost": KNOWN}))
     assert follow_errors(memory, seen(0), trusted=True) == memory
-    assert not follow_errors(memory, seen(0, "2"), trusted=True).gpu_errors
-    elsewhere = ControllerMemory(gpu_errors={"GPU-lost": ErrorRecord(79, "node-9", "1")})
-    assert not follow_errors(elsewhere, seen(0), trusted=True).gpu_errors
+    assert not follow_errors(memory, seen(0, "2"), trusted=True).recovery.gpu_errors
+    elsewhere = ControllerMemory(recovery=RecoveryMemory(gpu_errors={"GPU-lost": ErrorRecord(79, "node-9", "1")}))
+    assert not follow_errors(elsewhere, seen(0), trusted=True).recovery.gpu_errors
     assert follow_errors(elsewhere, seen(0), trusted=False) == elsewhere
 
 

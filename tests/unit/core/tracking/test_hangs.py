@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.codes import ConditionKind
-from autopilot.core.model.memory import Condition, Step
+from autopilot.core.model.memory import Step
+from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation, Save
 from autopilot.core.model.snapshot import State
@@ -32,7 +33,7 @@ WORKED = Condition(ConditionKind.WORKED, "g")
 
 def conditions(step: Step) -> dict[Condition, float]:
     """The conditions that memory keeps, and since when they hold."""
-    return {noted.condition: noted.since_s for noted in step.memory.conditions}
+    return {noted.condition: noted.since_s for noted in step.memory.plan.conditions}
 
 
 # --- gangs that do nothing --------------------------------------------------------------------------
@@ -158,7 +159,15 @@ def test_a_stop_that_had_no_effect_is_not_a_restart() -> None:
     step = decide(replace(measured(training(), {}), now_s=8_000.0), EAGER)
     for now_s in (10_000.0, 11_800.0, 12_000.0):
         seen_now = replace(measured(training(), idle), now_s=now_s)
-        step = decide(seen_now, EAGER, replace(step.memory, in_flight={}, cooled_until_s={}))
+        step = decide(
+            seen_now,
+            EAGER,
+            replace(
+                step.memory,
+                effects=replace(step.memory.effects, in_flight={}),
+                budget=replace(step.memory.budget, cooled_until_s={}),
+            ),
+        )
     assert evicted(step) == ["g"]
     assert step.decision.notes == ()
 
@@ -193,7 +202,7 @@ def hours(see: Any, until_s: float = 20_000.0, policy: Policy = EAGER) -> list[t
     step, told = decide(see(8000.0), policy), []
     now_s = 10_000.0
     while now_s < until_s:
-        step = decide(see(now_s), policy, replace(step.memory, in_flight={}))
+        step = decide(see(now_s), policy, replace(step.memory, effects=replace(step.memory.effects, in_flight={})))
         told += [(now_s, name) for name in evicted(step)]
         now_s += 200.0
     said.clear()
@@ -236,7 +245,7 @@ def test_one_hung_gang_among_live_ones_is_stopped() -> None:
     assert proposal.cost_gpu_s == 4 * 1800.0
     (effect,) = step.instructions
     assert (effect.operation.takes, asked(effect, EvictOperation).save) == ("restart", Save.TRY)
-    assert [entry.contract for entry in step.memory.disrupted] == [False]
+    assert [entry.contract for entry in step.memory.budget.disrupted] == [False]
 
 
 def test_a_budget_of_one_stops_one_hung_gang_a_window() -> None:

@@ -8,7 +8,9 @@ from itertools import product
 import pytest
 
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.memory import ControllerMemory, Disruption, Failure, InFlight
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.budget import BudgetMemory, Disruption
+from autopilot.core.model.memory.effects import EffectsMemory, Failure, InFlight
 from autopilot.core.model.records import Cause, Command, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
 from autopilot.core.tracking.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
@@ -37,12 +39,14 @@ def after(
     """Memory one tick later; by default nothing is visible yet."""
     seen = observation or world("1x8", [waits("a") if item.instruction.kind == "admit" else holds("a")], now_s)
     seen = replace(seen, now_s=now_s, outcomes=() if outcome is None else (outcome,))
-    return absorb(ControllerMemory(in_flight={item.instruction.id: item}), seen, AUTO, blind=blind)
+    return absorb(
+        ControllerMemory(effects=EffectsMemory(in_flight={item.instruction.id: item})), seen, AUTO, blind=blind
+    )
 
 
 def held(memory: ControllerMemory) -> list[str]:
     """Effects that are to be sent again."""
-    return [key for key, item in memory.in_flight.items() if item.state == "held"]
+    return [key for key, item in memory.effects.in_flight.items() if item.state == "held"]
 
 
 def said(kind: OutcomeKind, *, retryable: bool = False, effect: Instruction = EFFECT) -> Outcome:
@@ -111,11 +115,11 @@ def test_every_legal_step_is_taken_for_its_reason(
 ) -> None:
     """Outcome, snapshot and deadline each move an effect; no attempt is counted before it is sent."""
     memory = after(entry(state=before, attempts=attempts), now_s, outcome, observation)
-    assert len(memory.failed) == (then == "failed")
+    assert len(memory.effects.failed) == (then == "failed")
     if then in ENDED:
-        assert not memory.in_flight
+        assert not memory.effects.in_flight
         return
-    (kept,) = memory.in_flight.values()
+    (kept,) = memory.effects.in_flight.values()
     assert (kept.state, kept.attempts, kept.instruction) == (then, attempts, EFFECT)
 
 
@@ -128,15 +132,15 @@ def test_every_transition_of_the_table_is_covered() -> None:
 def test_an_effect_that_is_not_due_stays_as_it_is() -> None:
     """Before its deadline an effect without news is left alone, and not sent again."""
     memory = after(entry(), 119.0)
-    assert list(memory.in_flight.values()) == [entry()]
+    assert list(memory.effects.in_flight.values()) == [entry()]
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.SUCCEEDED, State.FAILED])
 def test_an_eviction_is_done_when_its_gang_holds_nothing(state: State) -> None:
     """An eviction is seen when the gang no longer holds GPUs, has started again since, or is gone."""
     for work in ([waits("a", state=state)], [holds("a", incarnation=1, start_s=50.0)], []):
-        assert not after(entry(EVICT), observation=world("1x8", work)).in_flight
-    assert after(entry(EVICT)).in_flight
+        assert not after(entry(EVICT), observation=world("1x8", work)).effects.in_flight
+    assert after(entry(EVICT)).effects.in_flight
 
 
 @pytest.mark.parametrize("state", [State.STARTING, State.RUNNING, State.CHECKPOINTING])
@@ -148,24 +152,26 @@ def test_a_counter_that_moved_ends_no_eviction(state: State) -> None:
     counted = world("1x8", [holds("a", incarnation=1, state=state, start_s=-1e6)], 10.0)
     for kind in (OutcomeKind.FAILED, OutcomeKind.ACCEPTED, OutcomeKind.DONE):
         told = after(entry(EVICT), outcome=said(kind, retryable=True, effect=EVICT), observation=counted)
-        (kept,) = told.in_flight.values()
+        (kept,) = told.effects.in_flight.values()
         assert kept.state == "reported"
-        assert not after(kept, 120.0, observation=counted).in_flight
+        assert not after(kept, 120.0, observation=counted).effects.in_flight
 
 
 def test_an_eviction_that_is_late_has_not_failed_while_its_pods_stop() -> None:
     """Its actuator gives up at the deadline; the view shows that the work leaves, and what is stuck is told again."""
     leaves = world("1x8", [holds("a", state=State.CHECKPOINTING)], 120.0)
     told = after(entry(EVICT), 120.0, said(OutcomeKind.FAILED, retryable=True, effect=EVICT), leaves)
-    assert not told.in_flight
-    assert not told.failed
+    assert not told.effects.in_flight
+    assert not told.effects.failed
     stuck = world("1x8", [holds("a", state=State.CHECKPOINTING, stuck=True)], 120.0)
     assert held(after(entry(EVICT), 120.0, said(OutcomeKind.FAILED, retryable=True, effect=EVICT), stuck))
 
 
 def test_the_next_deadline_leaves_out_what_is_done() -> None:
     """The shell wakes for the earliest deadline of effects that are still open."""
-    memory = ControllerMemory(in_flight={EFFECT.id: entry(), EVICT.id: entry(replace(EVICT, deadline_s=90.0))})
+    memory = ControllerMemory(
+        effects=EffectsMemory(in_flight={EFFECT.id: entry(), EVICT.id: entry(replace(EVICT, deadline_s=90.0))})
+    )
     assert next_deadline_s(memory, (), 0.0) == 90.0
     assert next_deadline_s(memory, (), 90.0) == 120.0
     assert next_deadline_s(memory, (said(OutcomeKind.DONE, effect=EVICT),), 0.0) == 120.0
@@ -179,9 +185,9 @@ def halted_by(how: str, now_s: float, memory: ControllerMemory) -> tuple[Control
     """Memory and observation of a tick at which nothing may act."""
     observation = world("1x8", [waits("a", 8)], now_s, kill_switch=how == "switch")
     if how == "kill":
-        memory = replace(memory, killed=True)
+        memory = replace(memory, halt=replace(memory.halt, killed=True))
     if how == "pause":
-        memory = replace(memory, paused_reason="paused by bob", paused_since_s=now_s)
+        memory = replace(memory, halt=replace(memory.halt, paused_reason="paused by bob", paused_since_s=now_s))
     return memory, observation
 
 
@@ -196,13 +202,13 @@ def test_no_attempt_counts_while_everything_is_halted(how: str) -> None:
         step = decide(replace(observation, tick=number), AUTO, memory)
         assert not step.instructions
         memory = step.memory
-    assert not memory.failed
-    (kept,) = memory.in_flight.values()
+    assert not memory.effects.failed
+    (kept,) = memory.effects.in_flight.values()
     assert (kept.attempts, kept.instruction.deadline_s) == (1, 1320.0)
-    freed = replace(memory, killed=False, paused_reason="", paused_by="")
+    freed = replace(memory, halt=replace(memory.halt, killed=False, paused_reason="", paused_by=""))
     step = decide(world("1x8", [waits("a", 8)], 1320.0, tick=11), AUTO, freed)
     assert [each.id for each in step.instructions] == [effect.id]
-    assert step.memory.in_flight[effect.id].attempts == 2
+    assert step.memory.effects.in_flight[effect.id].attempts == 2
 
 
 def test_an_attempt_that_is_not_sent_does_not_count() -> None:
@@ -212,10 +218,10 @@ def test_an_attempt_that_is_not_sent_does_not_count() -> None:
     failed = done(first.instructions, 50.0, OutcomeKind.FAILED, retryable=True)
     back = decide(world("1x8", [waits("a", 8)], 40.0, tick=1, outcomes=failed), AUTO, first.memory)
     assert not back.instructions
-    assert back.memory.in_flight[effect.id].attempts == 1
+    assert back.memory.effects.in_flight[effect.id].attempts == 1
     on = decide(world("1x8", [waits("a", 8)], 60.0, tick=2), AUTO, back.memory)
     assert [each.id for each in on.instructions] == [effect.id]
-    assert on.memory.in_flight[effect.id].attempts == 2
+    assert on.memory.effects.in_flight[effect.id].attempts == 2
 
 
 @pytest.mark.parametrize("nodes", [{"ready": [False, True]}, {"cordoned": [True, False]}])
@@ -226,8 +232,8 @@ def test_a_start_onto_a_lost_node_ends_at_once_and_is_planned_anew(nodes: dict[s
     lost = world("2x8", [waits("a", 8)], 5.0, tick=1, nodes=nodes)
     step = decide(lost, AUTO, first.memory)
     assert started(step) == {"a": ["node-1"] * 8}
-    assert not step.memory.failed
-    assert len(step.memory.in_flight) == 1
+    assert not step.memory.effects.failed
+    assert len(step.memory.effects.in_flight) == 1
 
 
 def test_a_broken_gpu_ends_a_start_too_and_a_start_that_is_seen_stands() -> None:
@@ -241,7 +247,7 @@ def test_a_broken_gpu_ends_a_start_too_and_a_start_that_is_seen_stands() -> None
     seen = world("1x8", [holds("a", 4, gpus_per_member=4)], 5.0, tick=1, unhealthy=[broken])
     step = decide(seen, AUTO, first.memory)
     assert not step.instructions
-    assert not step.memory.in_flight
+    assert not step.memory.effects.in_flight
 
 
 # --- commands and time ----------------------------------------------------------------------------
@@ -260,12 +266,17 @@ def failures(*at_s: float, objects: int = 100, tenants: int = 100) -> tuple[Fail
 def test_what_time_has_ended_is_dropped() -> None:
     """Ledger entries, failures and cool-downs leave memory when their window is over."""
     old = ControllerMemory(
-        disrupted=(Disruption(0.0, "w", "t", (), contract=False),), failed=failures(0.0), cooled_until_s={"w": 50.0}
+        budget=BudgetMemory(disrupted=(Disruption(0.0, "w", "t", (), contract=False),), cooled_until_s={"w": 50.0}),
+        effects=EffectsMemory(failed=failures(0.0)),
     )
     kept = obey(memory=old, now_s=49.0)
-    assert (kept.disrupted, kept.failed, dict(kept.cooled_until_s)) == (old.disrupted, failures(0.0), {"w": 50.0})
+    assert (kept.budget.disrupted, kept.effects.failed, dict(kept.budget.cooled_until_s)) == (
+        old.budget.disrupted,
+        failures(0.0),
+        {"w": 50.0},
+    )
     late = obey(memory=old, now_s=3600.0)
-    assert (late.disrupted, late.failed, dict(late.cooled_until_s)) == ((), (), {})
+    assert (late.budget.disrupted, late.effects.failed, dict(late.budget.cooled_until_s)) == ((), (), {})
 
 
 @pytest.mark.parametrize(
@@ -286,23 +297,25 @@ def test_a_refusal_for_the_sake_of_its_object_pauses_nothing_else(cause: Cause, 
     """The object waits for the length of the window; other causes count towards the pause of everything."""
     failed = Outcome(EFFECT.id, OutcomeKind.FAILED, 10.0, "no", cause=cause)
     memory = after(entry(state="issued"), 10.0, failed)
-    assert memory.refused_until_s == ({EFFECT.subject.uid: 910.0} if alone else {})
-    assert len(memory.failed) == (not alone)
-    assert obey(memory=memory, now_s=909.0).refused_until_s == memory.refused_until_s
-    assert obey(memory=memory, now_s=910.0).refused_until_s == {}
+    assert memory.effects.refused_until_s == ({EFFECT.subject.uid: 910.0} if alone else {})
+    assert len(memory.effects.failed) == (not alone)
+    assert obey(memory=memory, now_s=909.0).effects.refused_until_s == memory.effects.refused_until_s
+    assert obey(memory=memory, now_s=910.0).effects.refused_until_s == {}
 
 
 def test_too_many_failures_pause_everything_for_a_while() -> None:
     """K failures inside the window pause with a reason; the pause ends by itself, and its failures are forgotten."""
-    failed = ControllerMemory(failed=failures(10.0, 20.0, 30.0, 40.0))
-    assert not obey(memory=failed).paused_reason
-    paused = obey(memory=replace(failed, failed=failures(10.0, 20.0, 30.0, 40.0, 50.0)))
-    assert paused.paused_reason == "5 effects on 5 objects failed within 900 s"
-    assert paused.paused_since_s == 100.0
+    failed = ControllerMemory(effects=EffectsMemory(failed=failures(10.0, 20.0, 30.0, 40.0)))
+    assert not obey(memory=failed).halt.paused_reason
+    paused = obey(
+        memory=replace(failed, effects=replace(failed.effects, failed=failures(10.0, 20.0, 30.0, 40.0, 50.0)))
+    )
+    assert paused.halt.paused_reason == "5 effects on 5 objects failed within 900 s"
+    assert paused.halt.paused_since_s == 100.0
     over = obey(memory=paused, now_s=1900.0)
-    assert (over.paused_reason, over.failed) == ("", ())
-    spread = ControllerMemory(failed=failures(0.0, 20.0, 30.0, 40.0, 50.0))
-    assert not obey(memory=spread, now_s=900.0).paused_reason
+    assert (over.halt.paused_reason, over.effects.failed) == ("", ())
+    spread = ControllerMemory(effects=EffectsMemory(failed=failures(0.0, 20.0, 30.0, 40.0, 50.0)))
+    assert not obey(memory=spread, now_s=900.0).halt.paused_reason
 
 
 @pytest.mark.parametrize(
@@ -313,28 +326,28 @@ def test_failures_of_few_objects_or_of_one_tenant_pause_nothing(
     objects: int, tenants: int, shared: bool, pauses: bool
 ) -> None:
     """Whatever one tenant does, the others are served. Where there is one tenant alone, three objects are enough."""
-    memory = ControllerMemory(failed=failures(*range(10, 40), objects=objects, tenants=tenants))
+    memory = ControllerMemory(effects=EffectsMemory(failed=failures(*range(10, 40), objects=objects, tenants=tenants)))
     work = [waits("a", 8, tenant=0), waits("b", 8, tenant=int(shared))]
-    assert bool(taken_in(memory, world("1x8", work, 100.0), AUTO).paused_reason) == pauses
+    assert bool(taken_in(memory, world("1x8", work, 100.0), AUTO).halt.paused_reason) == pauses
 
 
 def test_failures_of_gpus_and_nodes_are_of_no_tenant() -> None:
     """Three broken nodes say something of the cluster."""
-    memory = ControllerMemory(failed=tuple(Failure(10.0 + k, f"n{k % 3}", "") for k in range(5)))
+    memory = ControllerMemory(effects=EffectsMemory(failed=tuple(Failure(10.0 + k, f"n{k % 3}", "") for k in range(5))))
     work = [waits("a", 8, tenant=0), waits("b", 8, tenant=1)]
-    assert taken_in(memory, world("1x8", work, 100.0), AUTO).paused_reason
+    assert taken_in(memory, world("1x8", work, 100.0), AUTO).halt.paused_reason
 
 
 def test_an_object_that_fails_again_waits_and_counts_once_for_its_action() -> None:
     """Two failures of one object inside the window: no new effect on it before the window is over."""
     failed = Outcome(EFFECT.id, OutcomeKind.FAILED, 10.0, "no", cause=Cause.INVALID)
     first = after(entry(state="issued"), 10.0, failed)
-    assert (len(first.failed), first.refused_until_s) == (1, {})
-    again = replace(first, in_flight={EFFECT.id: entry(state="issued")})
+    assert (len(first.effects.failed), first.effects.refused_until_s) == (1, {})
+    again = replace(first, effects=replace(first.effects, in_flight={EFFECT.id: entry(state="issued")}))
     twice = absorb(again, replace(world("1x8", [waits("a", 8)], 20.0), outcomes=(failed,)), AUTO)
-    assert (len(twice.failed), twice.refused_until_s) == (2, {EFFECT.subject.uid: 920.0})
-    assert {name: each.minutes for name, each in twice.storms.items()} == {
-        name: each.minutes for name, each in first.storms.items()
+    assert (len(twice.effects.failed), twice.effects.refused_until_s) == (2, {EFFECT.subject.uid: 920.0})
+    assert {name: each.minutes for name, each in twice.trust.storms.items()} == {
+        name: each.minutes for name, each in first.trust.storms.items()
     }
 
 
@@ -364,7 +377,7 @@ def test_a_crash_after_the_effect_leads_to_no_second_start() -> None:
     first = decide(world("1x8", [waits("a", 8), waits("b", 8)]))
     after_crash = decide(world("1x8", [holds("a", 8), waits("b", 8)], 5.0, tick=1), AUTO, saved(first.memory))
     assert not after_crash.instructions
-    assert not after_crash.memory.in_flight
+    assert not after_crash.memory.effects.in_flight
 
 
 def test_an_outcome_of_an_effect_that_nobody_knows_is_ignored() -> None:
@@ -372,7 +385,7 @@ def test_an_outcome_of_an_effect_that_nobody_knows_is_ignored() -> None:
     late = (Outcome("77/old", OutcomeKind.FAILED, 1.0),)
     step = decide(world("1x8", [waits("a", 8)], outcomes=late))
     assert list(started(step)) == ["a"]
-    assert step.memory.failed == ()
+    assert step.memory.effects.failed == ()
 
 
 def test_an_effect_whose_gang_is_gone_ends_with_the_first_view_that_shows_it() -> None:
@@ -380,5 +393,5 @@ def test_an_effect_whose_gang_is_gone_ends_with_the_first_view_that_shows_it() -
     memory = decide(world("1x8", [waits("a", 8)])).memory
     gone = decide(world("1x8", [waits("b", 8)], 1.0, tick=1), AUTO, memory)
     assert list(started(gone)) == ["b"]
-    assert "a" not in {item.instruction.subject.name for item in gone.memory.in_flight.values()}
-    assert not gone.memory.failed
+    assert "a" not in {item.instruction.subject.name for item in gone.memory.effects.in_flight.values()}
+    assert not gone.memory.effects.failed

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from autopilot.core.model.memory import ControllerMemory, Part, PipelinedStart
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.starts import Part, PipelinedStart, StartsMemory
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import NoteCode, Slot, Victim
 from autopilot.core.model.snapshot import Gate, State
@@ -53,7 +54,7 @@ def test_what_waits_for_nobody_starts_at_once() -> None:
     for policy in (PATIENT, with_policy(PATIENT, modes={"reclaim_borrowed": Mode.OFF})):
         step = decide(observation, policy)
         assert started(step) == {"w": ["node-1"]}
-        assert step.memory.pipelined_starts == ()
+        assert step.memory.starts.pipelined_starts == ()
 
 
 def test_gpus_of_one_who_leaves_are_waited_for() -> None:
@@ -67,7 +68,7 @@ def test_gpus_of_one_who_leaves_are_waited_for() -> None:
     step = decide(world("2x8", work, 9000.0, queues=TWO, total_s=FORESEEN), PATIENT)
     assert started(step) == {}
     assert step.instructions == ()
-    assert [pipelined.workload for pipelined in step.memory.pipelined_starts] == ["w"]
+    assert [pipelined.workload for pipelined in step.memory.starts.pipelined_starts] == ["w"]
 
 
 def test_a_gang_starts_when_its_victim_is_gone_and_not_before() -> None:
@@ -77,7 +78,7 @@ def test_a_gang_starts_when_its_victim_is_gone_and_not_before() -> None:
     play = reclaim()
     step = play.tick(100.0)
     assert play.told == [(100.0, "evict", "v")]
-    (pipelined,) = step.memory.pipelined_starts
+    (pipelined,) = step.memory.starts.pipelined_starts
     assert (pipelined.workload, pipelined.contract, pipelined.deadline_s) == ("w", True, 700.0)
     for now_s in (100.0, 110.0, 160.0):
         play.tick(now_s)
@@ -87,7 +88,7 @@ def test_a_gang_starts_when_its_victim_is_gone_and_not_before() -> None:
     play.tick(170.0)
     assert play.told[1:] == [(170.0, "admit", "w")]
     assert play.on("w") == tuple(range(8))
-    assert play.memory.pipelined_starts == ()
+    assert play.memory.starts.pipelined_starts == ()
     play.tick(180.0)
     play.check_books()
     assert len(play.told) == 2
@@ -162,7 +163,7 @@ def test_a_moved_victim_goes_on_at_its_target() -> None:
     """It is evicted, starts again where it was meant to, and the gang has its GPUs; each by itself."""
     play = moving()
     step = play.tick(100.0)
-    (pipelined,) = step.memory.pipelined_starts
+    (pipelined,) = step.memory.starts.pipelined_starts
     targets = {part.workload: rows_of(part.slots) for part in pipelined.parts}
     assert targets == {"w": tuple(range(8)), "m": (12, 13, 14, 15)}
     assert [(order.kind, order.subject.name, order.operation.takes) for order in step.instructions] == [
@@ -251,9 +252,9 @@ def test_a_victim_that_never_leaves_ends_the_landing_and_nothing_is_lost() -> No
     assert play.leaving() == ["v"]
     step = play.tick(700.0)
     assert [note.subject for note in step.decision.notes if note.code == NoteCode.START_GIVEN_UP] == ["w"]
-    assert [(pipelined.since_s, pipelined.victims[0].workload) for pipelined in play.memory.pipelined_starts] == [
-        (700.0, "v")
-    ]
+    assert [
+        (pipelined.since_s, pipelined.victims[0].workload) for pipelined in play.memory.starts.pipelined_starts
+    ] == [(700.0, "v")]
     assert step.instructions == ()
     assert play.gangs["w"].state == State.PENDING
     assert play.gangs["v"].on == tuple(range(8))
@@ -269,7 +270,7 @@ def test_the_gang_goes_away_while_its_victim_leaves() -> None:
     play.tick(100.0)
     play.cancel("w")
     play.tick(110.0)
-    assert play.memory.pipelined_starts == ()
+    assert play.memory.starts.pipelined_starts == ()
     play.check_books()
     play.leave("v")
     play.tick(120.0)
@@ -285,18 +286,18 @@ def test_a_gang_that_is_switched_off_does_not_land() -> None:
         play.leave("v")
         play.tick(110.0)
         assert "w" not in play.running(), column
-        assert play.memory.pipelined_starts == ()
+        assert play.memory.starts.pipelined_starts == ()
 
 
 def test_a_node_of_its_slots_fails() -> None:
     """The landing is given up, and the gang finds another victim."""
     play = reclaim()
     play.tick(100.0)
-    slots = rows_of(play.memory.pipelined_starts[0].parts[0].slots)
+    slots = rows_of(play.memory.starts.pipelined_starts[0].parts[0].slots)
     play.lose_node(slots[0] // 8)
     play.tick(110.0)
     play.check_books()
-    assert [pipelined.since_s for pipelined in play.memory.pipelined_starts] == [110.0]
+    assert [pipelined.since_s for pipelined in play.memory.starts.pipelined_starts] == [110.0]
     play.leave_all()
     play.tick(120.0)
     assert "w" in play.running()
@@ -311,7 +312,7 @@ def test_a_victim_that_ends_by_itself_makes_way_too() -> None:
     assert play.running() == ["w", "x"]
     assert "m" not in play.gangs
     play.tick(120.0)
-    assert play.memory.pipelined_starts == ()
+    assert play.memory.starts.pipelined_starts == ()
 
 
 def test_the_target_of_a_mover_fails() -> None:
@@ -348,7 +349,7 @@ def test_who_moves_onto_the_gpus_of_another_waits_for_that_one() -> None:
         waits("thief", 4, queue=1, submit_s=9.0, gpus_per_member=4),
     ]
     play = Ticking("1x8", work, queues=TWO)
-    play.memory = replace(ControllerMemory(), pipelined_starts=(pipelined,))
+    play.memory = ControllerMemory(starts=StartsMemory(pipelined_starts=(pipelined,)))
     for name in ("m", "o"):
         play.gangs[name].state = State.CHECKPOINTING
     play.finish("m")
@@ -372,14 +373,14 @@ def test_the_kill_switch_stops_a_landing_and_it_goes_on_after() -> None:
     play = reclaim()
     play.tick(100.0)
     play.leave("v")
-    play.memory = replace(play.memory, killed=True)
+    play.memory = replace(play.memory, halt=replace(play.memory.halt, killed=True))
     for now_s in (110.0, 300.0, 500.0, 690.0):
         play.tick(now_s)
     assert play.running() == ["x"]
-    play.memory = replace(play.memory, killed=False)
+    play.memory = replace(play.memory, halt=replace(play.memory.halt, killed=False))
     play.tick(695.0)
     assert play.running() == ["w", "x"]
-    assert play.memory.failed == ()
+    assert play.memory.effects.failed == ()
 
 
 # --- memory -----------------------------------------------------------------------------------------
@@ -414,4 +415,4 @@ def test_a_policy_may_shorten_how_long_a_landing_waits() -> None:
     """The deadline is the policy's."""
     play = reclaim()
     play.policy = with_policy(EAGER, preemption={"pipelined_timeout_s": 60.0})
-    assert play.tick(100.0).memory.pipelined_starts[0].deadline_s == 160.0
+    assert play.tick(100.0).memory.starts.pipelined_starts[0].deadline_s == 160.0

@@ -17,7 +17,7 @@ def test_a_gang_that_is_switched_off_gives_up_before_its_victim_is_gone() -> Non
     play.gangs["w"].columns["gate"] = Gate.REJECTED
     play.tick(110.0)
     assert play.leaving() == ["v"]
-    assert play.memory.pipelined_starts == ()
+    assert play.memory.starts.pipelined_starts == ()
 
 
 def test_a_victim_that_runs_again_on_its_gpus_makes_no_way() -> None:
@@ -29,20 +29,22 @@ def test_a_victim_that_runs_again_on_its_gpus_makes_no_way() -> None:
     play.gangs["v"].state, play.gangs["v"].on = State.RUNNING, on
     play.gangs["v"].columns["start_s"] = 105.0
     play.tick(110.0)
-    assert [pipelined.since_s for pipelined in play.memory.pipelined_starts] == [110.0]
+    assert [pipelined.since_s for pipelined in play.memory.starts.pipelined_starts] == [110.0]
 
 
 def test_a_landing_is_looked_at_again_at_its_deadline() -> None:
     """Its deadline is a timer, whatever else is waited for."""
     play = reclaim()
     play.tick(100.0)
-    (pipelined,) = play.memory.pipelined_starts
+    (pipelined,) = play.memory.starts.pipelined_starts
     accepted = {
         key: replace(entry, state="accepted", instruction=replace(entry.instruction, deadline_s=1e6))
-        for key, entry in play.memory.in_flight.items()
+        for key, entry in play.memory.effects.in_flight.items()
     }
     policy = with_policy(play.policy, review={"batch_s": 3600.0})
-    step = decide(play.observe(110.0), policy, replace(play.memory, in_flight=accepted))
+    step = decide(
+        play.observe(110.0), policy, replace(play.memory, effects=replace(play.memory.effects, in_flight=accepted))
+    )
     assert step.wake_at_s == pipelined.deadline_s == 700.0
 
 
@@ -71,7 +73,7 @@ def test_a_counter_that_moved_frees_no_gpu() -> None:
     play.gangs["v"].incarnation += 1
     for now_s, since_s in ((101.0, 100.0), (699.0, 100.0), (700.0, 700.0), (1299.0, 700.0), (1300.0, 1300.0)):
         play.tick(now_s)
-        (pipelined,) = play.memory.pipelined_starts
+        (pipelined,) = play.memory.starts.pipelined_starts
         assert (pipelined.workload, [each.workload for each in pipelined.victims]) == ("w", ["v"])
         assert pipelined.since_s == since_s
         play.check_books()
@@ -89,5 +91,5 @@ def test_work_that_did_not_start_again_is_the_victim_still() -> None:
     play.gangs["v"].incarnation, play.gangs["v"].state = 1, State.RUNNING
     for now_s in (101.0, 699.0):
         play.tick(now_s)
-        assert [pipelined.since_s for pipelined in play.memory.pipelined_starts] == [100.0]
+        assert [pipelined.since_s for pipelined in play.memory.starts.pipelined_starts] == [100.0]
     assert play.told == [(100.0, "evict", "v")]

@@ -40,7 +40,7 @@ def test_a_crash_between_any_two_steps_starts_nothing_twice(how: str, at: int) -
                 play.outcomes = ()  # nobody tells the new process
             play.leave_all()
         assert play.running() == plain.running()
-        assert play.memory.pipelined_starts == ()
+        assert play.memory.starts.pipelined_starts == ()
         assert {name: len(play.on(name)) for name in play.running()} == {
             name: len(plain.on(name)) for name in plain.running()
         }
@@ -52,25 +52,32 @@ def test_landings_and_usage_survive_being_written_down(tmp_path: Path) -> None:
     play.tick(100.0)
     memory = replace(
         play.memory,
-        usage_gpu_s={"a": 1.5},
-        standing_use_gpu_s={"b": 2.5},
-        held_gpus={"a": 8.0},
-        part_gpu_s={"a": 3.5},
-        standing_part_gpu_s={"b": 4.5},
-        part_gpus={"a": 4.0},
-        usage_at_s=100.0,
+        use=replace(
+            play.memory.use,
+            usage_gpu_s={"a": 1.5},
+            standing_use_gpu_s={"b": 2.5},
+            held_gpus={"a": 8.0},
+            part_gpu_s={"a": 3.5},
+            standing_part_gpu_s={"b": 4.5},
+            part_gpus={"a": 4.0},
+            usage_at_s=100.0,
+        ),
     )
-    assert [part.workload for part in memory.pipelined_starts[0].parts] == ["w", "m"]
-    assert len(memory.pipelined_starts[0].victims[0].keeps) == 4
+    assert [part.workload for part in memory.starts.pipelined_starts[0].parts] == ["w", "m"]
+    assert len(memory.starts.pipelined_starts[0].victims[0].keeps) == 4
     again = read_memory_text(memory_text(memory), "memory")
-    assert again.pipelined_starts == memory.pipelined_starts
-    assert (again.usage_gpu_s, again.standing_use_gpu_s, again.held_gpus, again.usage_at_s) == (
+    assert again.starts.pipelined_starts == memory.starts.pipelined_starts
+    assert (again.use.usage_gpu_s, again.use.standing_use_gpu_s, again.use.held_gpus, again.use.usage_at_s) == (
         {"a": 1.5},
         {"b": 2.5},
         {"a": 8.0},
         100.0,
     )
-    assert (again.part_gpu_s, again.standing_part_gpu_s, again.part_gpus) == ({"a": 3.5}, {"b": 4.5}, {"a": 4.0})
+    assert (again.use.part_gpu_s, again.use.standing_part_gpu_s, again.use.part_gpus) == (
+        {"a": 3.5},
+        {"b": 4.5},
+        {"a": 4.0},
+    )
     store = FileMemoryStore(tmp_path / "memory.json")
     store.save(memory)
     kept = InMemoryStore()
@@ -79,4 +86,4 @@ def test_landings_and_usage_survive_being_written_down(tmp_path: Path) -> None:
         assert loaded is not None
         assert memory_text(loaded) == memory_text(memory)
     first = read_memory_text(memory_text(ControllerMemory()), "memory")
-    assert first.usage_at_s == float("-inf")
+    assert first.use.usage_at_s == float("-inf")

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.approvals import seen_of
-from autopilot.core.model.memory import ControllerMemory, Step, Stop
+from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.memory.losses import LossesMemory, Stop
+from autopilot.core.model.memory.trust import TrustMemory
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.promises import Beneficiary, Promise, PromiseRecord, Realised
 from autopilot.core.model.records import (
@@ -43,7 +45,7 @@ def followed(
     promise: Promise, *ticks: tuple[float, list[Any]], losses: tuple[Loss, ...] = (), policy: Any = EAGER
 ) -> tuple[ControllerMemory, list[Realised]]:
     """Memory and the finished cases after these ticks; the losses come with the first."""
-    memory, over = ControllerMemory(promises=(promise,)), list[Realised]()
+    memory, over = ControllerMemory(trust=TrustMemory(promises=(promise,))), list[Realised]()
     for now_s, work in ticks:
         memory, found = follow_promises(memory, (), losses, world("2x8", work, now_s), policy)
         over += found
@@ -61,7 +63,7 @@ def runs(width: int, start_s: float, **columns: Any) -> list[Any]:
 
 def promises_of(step: Step) -> dict[str, Promise]:
     """The promises in memory, by action."""
-    return {each.action: each for each in step.memory.promises}
+    return {each.action: each for each in step.memory.trust.promises}
 
 
 def seen(work: list[Any], total_s: dict[str, float], now_s: float = 1000.0, **more: Any) -> Observation:
@@ -114,10 +116,10 @@ def test_contracts_free_starts_and_recommendations_promise_nothing() -> None:
     queues = tenants(("a", 0, 8), ("b", 0, 0))
     owed = seen([holds("v", 8, queue=2), waits("w", 8, queue=1)], RUNS, queues=queues)
     assert decide(owed, EAGER).instructions
-    assert decide(owed, EAGER).memory.promises == ()
-    assert decide(seen([waits("w", 8)], RUNS), EAGER).memory.promises == ()
+    assert decide(owed, EAGER).memory.trust.promises == ()
+    assert decide(seen([waits("w", 8)], RUNS), EAGER).memory.trust.promises == ()
     recommends = replace(EAGER, modes=replace(EAGER.modes, preempt=Mode.RECOMMEND))
-    assert decide(seen(FULL, RUNS), recommends).memory.promises == ()
+    assert decide(seen(FULL, RUNS), recommends).memory.trust.promises == ()
 
 
 def test_a_new_geometry_promises_the_use_of_the_requests_that_wait() -> None:
@@ -136,7 +138,7 @@ def test_a_new_geometry_promises_the_use_of_the_requests_that_wait() -> None:
 def test_no_more_cases_are_followed_than_memory_holds() -> None:
     """Further ones are not recorded."""
     memory = remember_promises(ControllerMemory(), [BOOKED] * (MOST_OPEN - 1))
-    assert len(remember_promises(memory, [BOOKED] * 5).promises) == MOST_OPEN
+    assert len(remember_promises(memory, [BOOKED] * 5).trust.promises) == MOST_OPEN
 
 
 # --- what is realised ---------------------------------------------------------------------------------
@@ -145,11 +147,11 @@ def test_no_more_cases_are_followed_than_memory_holds() -> None:
 def test_use_counts_from_the_start_to_the_predicted_start_without_the_action() -> None:
     """Between two ticks the gang held what it held at the first; the case ends at 4,000 s."""
     memory, over = followed(BOOKED, (2000.0, runs(8, 1500.0)), (3000.0, runs(8, 1500.0)))
-    assert (memory.promises[0].beneficiaries[0].used_gpu_s, over) == (8 * 1500.0, [])
+    assert (memory.trust.promises[0].beneficiaries[0].used_gpu_s, over) == (8 * 1500.0, [])
     memory, over = followed(BOOKED, (2000.0, runs(8, 1500.0)), (9000.0, runs(8, 1500.0)))
     assert over == [Realised("p", "preempt", 1000.0, 100.0, 8 * 2500.0, 0.0)]
-    assert memory.promises == ()
-    assert memory.kept_promises["preempt"].cases == ((100.0, 8 * 2500.0),)
+    assert memory.trust.promises == ()
+    assert memory.trust.kept_promises["preempt"].cases == ((100.0, 8 * 2500.0),)
 
 
 def test_use_ends_with_the_horizon() -> None:
@@ -198,14 +200,14 @@ def test_a_loss_that_is_not_reported_is_unknown_and_the_case_does_not_count() ->
     """Not zero."""
     memory, over = followed(BOOKED, (4000.0, runs(8, 1000.0)), losses=(Loss("p", "v", 0, float("nan"), 0.0, 0.0),))
     assert [case.unknown for case in over] == ["no_loss"]
-    assert memory.kept_promises == {}
+    assert memory.trust.kept_promises == {}
 
 
 def test_an_action_that_did_nothing_does_not_count() -> None:
     """Its victims could not save and kept their place, and nothing started."""
     memory, over = followed(BOOKED, (4000.0, [waits("w", 8)]))
     assert [case.unknown for case in over] == ["not_done"]
-    assert memory.kept_promises == {}
+    assert memory.trust.kept_promises == {}
 
 
 def stop(number: int = 1) -> Stop:
@@ -215,11 +217,11 @@ def stop(number: int = 1) -> Stop:
 
 def test_a_case_waits_for_the_losses_of_its_victims() -> None:
     """Its horizon is over, and a victim still saves. A stop that is forgotten makes it unknown; a declined one not."""
-    waiting = ControllerMemory(promises=(BOOKED,), stops=(stop(),))
+    waiting = ControllerMemory(trust=TrustMemory(promises=(BOOKED,)), losses=LossesMemory(stops=(stop(),)))
     late = world("2x8", runs(8, 1000.0), 9000.0)
     memory, over = follow_promises(waiting, (stop(),), (), late, EAGER)
     assert over == ()
-    gone = replace(memory, stops=())
+    gone = replace(memory, losses=replace(memory.losses, stops=()))
     _, over = follow_promises(gone, (stop(),), (), late, EAGER)
     assert [case.unknown for case in over] == ["no_loss"]
     declined = replace(late, outcomes=(Outcome("i1", OutcomeKind.DECLINED, 9000.0),))
@@ -298,21 +300,21 @@ def kept(promised: float, realised: float, cases: int = 20, capped_s: float = in
 )
 def test_below_half_of_the_promise_an_action_is_capped(record: PromiseRecord, capped: bool) -> None:
     """By the sum over twenty cases or more; where a loss was promised, twice the loss is allowed."""
-    memory = judge_promises(ControllerMemory(kept_promises={"preempt": record}), 900.0, EAGER)
-    assert memory.kept_promises["preempt"].capped_s == (900.0 if capped else inf)
+    memory = judge_promises(ControllerMemory(trust=TrustMemory(kept_promises={"preempt": record})), 900.0, EAGER)
+    assert memory.trust.kept_promises["preempt"].capped_s == (900.0 if capped else inf)
 
 
 def test_it_is_judged_by_the_sum_not_by_single_cases() -> None:
     """One large success outweighs many small failures."""
     record = PromiseRecord((*((1.0, 0.0),) * 30, (100.0, 100.0)))
-    assert judge_promises(ControllerMemory(kept_promises={"preempt": record}), 0.0, EAGER).kept_promises == {
-        "preempt": record
-    }
+    assert judge_promises(
+        ControllerMemory(trust=TrustMemory(kept_promises={"preempt": record})), 0.0, EAGER
+    ).trust.kept_promises == {"preempt": record}
 
 
 def capped(action: str, **more: Any) -> ControllerMemory:
     """The action is capped since 900 s."""
-    return ControllerMemory(kept_promises={action: kept(100.0, 20.0, capped_s=900.0)}, **more)
+    return ControllerMemory(trust=TrustMemory(kept_promises={action: kept(100.0, 20.0, capped_s=900.0)}), **more)
 
 
 def answer(step: Step, kind: str) -> Verdict:
@@ -325,7 +327,7 @@ def test_a_capped_action_recommends_and_its_words_name_the_sums() -> None:
     """Nothing is sent; the proposal stands, and says what was promised and what was realised."""
     step = decide(seen(FULL, RUNS), EAGER, capped("preempt"))
     assert step.instructions == ()
-    assert step.memory.promises == ()
+    assert step.memory.trust.promises == ()
     verdict = answer(step, "preempt pipeline")
     assert (verdict.allowed, verdict.code, verdict.value, verdict.threshold) == (False, Code.CAPPED, 400.0, 1000.0)
     proposal = step.decision.plan.proposals[-1]
@@ -348,7 +350,7 @@ def test_a_capped_action_takes_no_approval() -> None:
     assert answer_of(proposal) == Answer.RECOMMENDED
     yes = Command(CommandKind.APPROVE, "ann", 1000.0, proposal.recommendation, 1, seen_of(proposal))
     assert decide(seen(FULL, RUNS, tick=1, commands=(yes,)), policy, first.memory).instructions == ()
-    free = replace(first.memory, kept_promises={})
+    free = replace(first.memory, trust=replace(first.memory.trust, kept_promises={}))
     assert decide(seen(FULL, RUNS, tick=1, commands=(yes,)), policy, free).instructions
 
 
@@ -367,18 +369,20 @@ def test_a_start_whose_victims_have_left_is_sent_under_the_cap() -> None:
     play = Ticking("1x8", FULL)
     play.tick(8000.0)
     play.leave("v")
-    play.memory = replace(play.memory, kept_promises=capped("preempt").kept_promises)
+    play.memory = replace(
+        play.memory, trust=replace(play.memory.trust, kept_promises=capped("preempt").trust.kept_promises)
+    )
     (start,) = play.tick(8030.0).instructions
-    assert (start.kind, play.memory.in_flight[start.id].action) == ("admit", "preempt")
+    assert (start.kind, play.memory.effects.in_flight[start.id].action) == ("admit", "preempt")
 
 
 def test_the_cap_begins_in_the_tick_that_finishes_the_case_and_says_so() -> None:
     """Before that tick plans: nothing more is done on a promise that is known to be bad."""
     record, last = kept(100.0, 20.0, cases=19), replace(BOOKED, until_s=1000.0, done=True)
-    memory = ControllerMemory(promises=(last,), kept_promises={"preempt": record})
+    memory = ControllerMemory(trust=TrustMemory(promises=(last,), kept_promises={"preempt": record}))
     step = decide(seen(FULL, RUNS), EAGER, memory)
     assert step.instructions == ()
-    assert step.memory.kept_promises["preempt"].capped_s == 1000.0
+    assert step.memory.trust.kept_promises["preempt"].capped_s == 1000.0
     assert [(note.code, note.subject) for note in step.decision.notes] == [(NoteCode.ACTION_CAPPED, "preempt")]
 
 
@@ -387,10 +391,10 @@ def test_a_person_lifts_the_cap_and_new_cases_count() -> None:
     lift = Command(CommandKind.LIFT, "ann", 1000.0, "preempt", sequence=1)
     step = decide(seen(FULL, RUNS, commands=(lift,)), EAGER, capped("preempt"))
     assert step.instructions
-    assert step.memory.kept_promises["preempt"] == PromiseRecord()
+    assert step.memory.trust.kept_promises["preempt"] == PromiseRecord()
     assert [note.code for note in step.decision.notes] == [NoteCode.CAP_LIFTED]
     for memory in (step.memory, ControllerMemory()):
-        again = replace(lift, sequence=step.memory.last_sequence + 1)
+        again = replace(lift, sequence=step.memory.people.last_sequence + 1)
         after = decide(seen([], {}, tick=1, commands=(again,)), EAGER, memory)
         assert [note.code for note in after.decision.notes] == [NoteCode.LIFT_REFUSED]
 
@@ -411,11 +415,11 @@ def test_a_cap_never_raises_a_mode(mode: Mode, work: str, ticks: int) -> None:
     policy = replace(EAGER, modes=modes)
     queues = tenants(("a", 0, 4), ("b", 0, 0))
     gangs = [holds("v", 8, queue=2), waits("w", 8, priority=5, queue=2), waits("o", 4, queue=1)]
-    held = replace(ControllerMemory(), kept_promises=capped(work).kept_promises)
+    held = ControllerMemory(trust=TrustMemory(kept_promises=capped(work).trust.kept_promises))
     for tick in range(ticks):
         now = seen(gangs, {**RUNS, "o": 500.0}, 1000.0 + tick, queues=queues, tick=tick)
         with_cap = reconcile(held, now, policy)
-        without = reconcile(replace(held, kept_promises={}), now, policy)
+        without = reconcile(replace(held, trust=replace(held.trust, kept_promises={})), now, policy)
         accepted = {each.id for each in with_cap.decision.plan.proposals if each.accepted and each.action == work}
         assert accepted <= {each.id for each in without.decision.plan.proposals if each.accepted}
         weighed = [

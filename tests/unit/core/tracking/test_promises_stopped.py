@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.trust import TrustMemory
 from autopilot.core.model.promises import Beneficiary, Promise, Realised
 from autopilot.core.model.records import Loss
 from autopilot.core.tracking.promises import follow_promises
@@ -19,7 +20,7 @@ PAUSE = Loss("q", "w", 0, 50.0, 0.0, 0.0)
 
 def played(loss: Loss | None, back_s: float) -> list[tuple[float, float, float]]:
     """Promised, used and lost when the work holds nothing from 1,600 s until it is back."""
-    memory, over = ControllerMemory(promises=(FULL,)), list[Realised]()
+    memory, over = ControllerMemory(trust=TrustMemory(promises=(FULL,))), list[Realised]()
     for now_s in (1000.0, 1500.0, 1600.0, 2000.0, 3000.0, 9000.0):
         first = now_s <= 1500.0
         there = first or now_s > back_s

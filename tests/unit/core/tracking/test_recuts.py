@@ -31,14 +31,14 @@ def seen(now_s: float, tick: int, recut: int = Recut.SETTLED, cut: object = SMAL
 def begun() -> tuple[Step, tuple[tuple[str, int], ...]]:
     """A change that was sent at 0 s, and the geometry that it makes."""
     step = decide(seen(0.0, 0), EAGER)
-    after = step.memory.recuts["GPU-0"].after
+    after = step.memory.geometry.recuts["GPU-0"].after
     assert after is not None
     return step, after
 
 
 def state_of(step: Step) -> str:
     """Of the change of the GPU."""
-    return step.memory.recuts["GPU-0"].state
+    return step.memory.geometry.recuts["GPU-0"].state
 
 
 def notes_of(step: Step) -> list[str]:
@@ -71,9 +71,9 @@ def test_a_change_that_goes_wrong_quarantines_its_gpu(last: object, reason: str)
     mid = decide(seen(30.0, 1, Recut.CHANGING), EAGER, first.memory)
     step = decide(last(first), EAGER, mid.memory)  # type: ignore[operator]
     assert state_of(step) == "quarantined"
-    assert step.memory.recuts["GPU-0"].reason == reason
+    assert step.memory.geometry.recuts["GPU-0"].reason == reason
     assert notes_of(step) == ["gpu_quarantined"]
-    assert len(step.memory.failed) == 1
+    assert len(step.memory.effects.failed) == 1
     small = decide(seen(step.memory.now_s + 10.0, 3, work=(waits("s", 1, mig_profile=0),)), EAGER, step.memory)
     assert not small.instructions
 
@@ -83,7 +83,7 @@ def test_a_reported_success_without_effect_is_found() -> None:
     first, _ = begun()
     step = decide(seen(30.0, 1, outcomes=answered(first, OutcomeKind.DONE)), EAGER, first.memory)
     step = decide(seen(60.0, 2), EAGER, step.memory)
-    assert step.memory.recuts["GPU-0"].reason == "it had no effect"
+    assert step.memory.geometry.recuts["GPU-0"].reason == "it had no effect"
 
 
 def test_a_change_that_was_refused_before_it_began_is_planned_anew() -> None:
@@ -152,14 +152,14 @@ def test_a_change_that_others_started_is_followed() -> None:
     assert state_of(done) == "settled"
     late = decide(seen(DEADLINE_S, 1, Recut.CHANGING), EAGER, step.memory)
     assert notes_of(late) == ["gpu_quarantined"]
-    assert not late.memory.failed
+    assert not late.memory.effects.failed
 
 
 def test_with_the_action_off_changes_of_others_are_not_kept() -> None:
     """Nothing starts on the GPU, which its node alone reports."""
     off = with_policy(EAGER, modes={"regeometry": Mode.OFF})
     step = decide(seen(0.0, 0, Recut.CHANGING, work=(waits("s", 1, mig_profile=0),)), off)
-    assert not step.memory.recuts
+    assert not step.memory.geometry.recuts
     assert not step.instructions
 
 
@@ -199,4 +199,4 @@ def test_the_story_names_the_gpu() -> None:
 
 def test_nothing_is_kept_without_mig() -> None:
     """Memory of a cluster without MIG has no records."""
-    assert not decide(observe(snapshot("1x8", [waits("a", 8)])), EAGER, ControllerMemory()).memory.recuts
+    assert not decide(observe(snapshot("1x8", [waits("a", 8)])), EAGER, ControllerMemory()).memory.geometry.recuts

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.forecast import TOKENS, Forecast, Forecasts
-from autopilot.core.model.memory import ControllerMemory, ServiceRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.replicas import ReplicasMemory, ServiceRecord
 from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.policy import Policy, ScaleAhead
 from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
@@ -82,7 +83,7 @@ def minutes(
             **columns,
         )
         memory = remember_services(memory, observation, POLICY)
-    return memory.services["chat"]
+    return memory.replicas.services["chat"]
 
 
 # --- what a replica serves --------------------------------------------------------------------------
@@ -151,10 +152,10 @@ def test_a_broken_reading_is_no_load() -> None:
 def test_what_was_learned_fades_while_nothing_is_asked() -> None:
     """A bad hour before a release counts half after an idle day, whichever minutes were counted since."""
     bad = minutes([(10.0, 0.2)] * 61)
-    memory = ControllerMemory(services={"chat": bad})
+    memory = ControllerMemory(replicas=ReplicasMemory(services={"chat": bad}))
     for number in range(1, 24 * 60):
         memory = remember_services(memory, seen(3660.0 + 60.0 * number, ready_replicas=[1], recent_rps=[0.0]), POLICY)
-    (left,) = memory.services["chat"].loads
+    (left,) = memory.replicas.services["chat"].loads
     assert left[1] == pytest.approx(bad.loads[0][1] / 2, rel=0.02)
 
 
@@ -170,14 +171,14 @@ def test_nothing_is_learned_while_replicas_come_and_go_or_telemetry_is_old() -> 
     memory = ControllerMemory()
     for number in range(1, 20):
         memory = remember_services(memory, seen(60.0 * number, ready_replicas=[1 + number % 2]), POLICY)
-    assert memory.services["chat"].at_target_rps == ()
+    assert memory.replicas.services["chat"].at_target_rps == ()
     assert minutes([(5.0, 0.0)] * 9, age_s=[181.0]).at_target_rps == ()
     often = ControllerMemory()
     for number in range(1, 31):
         often = remember_services(often, seen(10.0 * number, age_s=[(10.0 * number) % 60]), POLICY)
-    assert len(often.services["chat"].at_target_rps) == 5
+    assert len(often.replicas.services["chat"].at_target_rps) == 5
     # the first began before the first look
-    assert often.services["chat"].loads[0][1] == pytest.approx(4 * 240, rel=0.01)
+    assert often.replicas.services["chat"].loads[0][1] == pytest.approx(4 * 240, rel=0.01)
 
 
 # --- the lead time ----------------------------------------------------------------------------------
@@ -192,11 +193,11 @@ def test_the_lead_time_is_a_high_quantile_of_measured_start_ups() -> None:
         for now_s, state in ((start_s, State.STARTING), (start_s + length_s, State.RUNNING)):
             work = [holds(f"chat/{number}", 1, state=int(state), **replica)]
             memory = remember_services(memory, seen(now_s, work=work), POLICY)
-    record = memory.services["chat"]
+    record = memory.replicas.services["chat"]
     assert record.cold_starts_s == tuple(60.0 + 10 * number for number in range(10))
     assert lead_time_s(record, RULES) == 150.0
     assert lead_time_s(ServiceRecord(), RULES) == RULES.lead_s
-    assert memory.starting_s == {}
+    assert memory.replicas.starting_s == {}
 
 
 def test_a_replica_that_was_restarted_meanwhile_is_not_measured() -> None:
@@ -205,7 +206,7 @@ def test_a_replica_that_was_restarted_meanwhile_is_not_measured() -> None:
     for start_s, state in ((0.0, State.STARTING), (50.0, State.RUNNING)):
         work = [holds("chat/1", 1, service=0, start_s=start_s, state=int(state))]
         memory = remember_services(memory, seen(100.0, work=work), POLICY)
-    assert memory.services["chat"].cold_starts_s == ()
+    assert memory.replicas.services["chat"].cold_starts_s == ()
 
 
 # --- what is asked for ------------------------------------------------------------------------------
@@ -308,25 +309,25 @@ def test_a_forecast_is_believed_when_it_is_fresh_steady_proven_and_calibrated(
 def test_wishes_are_a_falling_staircase_of_what_was_trusted() -> None:
     """Higher wishes replace lower ones before them; what is older than the dwell, or not trusted, is not there."""
     record = replace(LEARNED, minute_s=0.0)
-    memory = ControllerMemory(services={"chat": record})
+    memory = ControllerMemory(replicas=ReplicasMemory(services={"chat": record}))
     peaks = {0.0: 8.0, 60.0: 14.0, 120.0: 10.0, 180.0: 4.0, 240.0: 6.0}
     for now_s, peak in peaks.items():
         memory = remember_services(memory, seen(now_s, forecast({"chat": peak}, now_s), recent_rps=[np.nan]), POLICY)
-    assert memory.services["chat"].desired == ((60.0, 7), (120.0, 5), (240.0, 3))
+    assert memory.replicas.services["chat"].desired == ((60.0, 7), (120.0, 5), (240.0, 3))
     doubtful = forecast({"chat": 16.0}, 300.0, drifting=np.array([True]))
     memory = remember_services(memory, seen(300.0, doubtful, recent_rps=[np.nan]), POLICY)
-    assert memory.services["chat"].desired == ((60.0, 7), (120.0, 5), (240.0, 3))
+    assert memory.replicas.services["chat"].desired == ((60.0, 7), (120.0, 5), (240.0, 3))
     memory = remember_services(memory, seen(660.0, recent_rps=[np.nan]), POLICY)
-    assert memory.services["chat"].desired == ((120.0, 5), (240.0, 3))
+    assert memory.replicas.services["chat"].desired == ((120.0, 5), (240.0, 3))
     assert memory_text(read_memory_text(memory_text(memory), "test")) == memory_text(memory)
 
 
 def test_a_service_out_of_sight_for_a_while_is_not_forgotten() -> None:
     """A collector that broke takes no knowledge away; a service gone for a day is dropped."""
-    memory = ControllerMemory(services={"chat": replace(LEARNED, minute_s=0.0)})
+    memory = ControllerMemory(replicas=ReplicasMemory(services={"chat": replace(LEARNED, minute_s=0.0)}))
     empty = observe(snapshot("1x8", []), 3600.0)
-    assert "chat" in remember_services(memory, empty, POLICY).services
-    assert remember_services(memory, replace(empty, now_s=90_000.0), POLICY).services == {}
+    assert "chat" in remember_services(memory, empty, POLICY).replicas.services
+    assert remember_services(memory, replace(empty, now_s=90_000.0), POLICY).replicas.services == {}
 
 
 # --- who is only foreseen ---------------------------------------------------------------------------

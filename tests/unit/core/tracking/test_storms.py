@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.guards import GUARDS
-from autopilot.core.model.memory import ControllerMemory, InFlight, StormRecord
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
+from autopilot.core.model.memory.trust import StormRecord, TrustMemory
 from autopilot.core.model.objects import Subject, SubjectKind, Victim
 from autopilot.core.model.policy_storms import Storms
 from autopilot.core.model.records import (
@@ -62,7 +64,7 @@ def acted(memory: ControllerMemory, now_s: float, *proposals: Proposal) -> Contr
 
 def events(memory: ControllerMemory, action: str, now_s: float) -> int:
     """Events of the action within the last hour."""
-    return events_in_hour(memory.storms.get(action, StormRecord()), now_s)
+    return events_in_hour(memory.trust.storms.get(action, StormRecord()), now_s)
 
 
 def stop(*names: str) -> EvictChange:
@@ -101,7 +103,7 @@ def test_every_change_of_geometry_counts_and_no_reservation() -> None:
     start = AdmitChange(slots=())
     memory = acted(memory, 1.0, proposal("admit_gang", start), proposal("backfill", ReserveChange(start_s=9.0)))
     assert events(memory, "regeometry", 1.0) == 2
-    assert set(memory.storms) == {"regeometry", "admit_gang"}
+    assert set(memory.trust.storms) == {"regeometry", "admit_gang"}
     assert events(memory, "admit_gang", 1.0) == 0
 
 
@@ -126,7 +128,7 @@ def test_memory_is_bounded_and_counts_every_event(steps: list[tuple[float, int]]
         now_s += gap_s
         memory = acted(memory, now_s, *[CUT] * cuts, proposal("regeometry", AdmitChange(slots=())))
         past += [now_s] * cuts
-        record = memory.storms["regeometry"]
+        record = memory.trust.storms["regeometry"]
         assert len(record.minutes) <= 61
         assert len(record.hours) <= 7 * 24 + 1
         counted = events_in_hour(record, now_s)
@@ -137,7 +139,7 @@ def test_memory_is_bounded_and_counts_every_event(steps: list[tuple[float, int]]
 def stormy(action: str, **more: Any) -> ControllerMemory:
     """The action is in a storm since 9,000 s."""
     record = StormRecord(((9000.0, 9),), ((9000.0, 9),), last_s=9000.0, since_s=9000.0, events=9)
-    return ControllerMemory(storms={action: record}, **more)
+    return ControllerMemory(trust=TrustMemory(storms={action: record}), **more)
 
 
 def held_by_storm(step: Any) -> dict[str, Verdict]:
@@ -182,7 +184,7 @@ def test_a_start_whose_victims_have_left_is_sent_in_a_storm() -> None:
     play = Ticking("1x8", FULL)
     (begun,) = play.tick(8000.0).instructions
     play.leave("v")
-    play.memory = replace(play.memory, storms=stormy("preempt").storms)
+    play.memory = replace(play.memory, trust=replace(play.memory.trust, storms=stormy("preempt").trust.storms))
     (start,) = play.tick(9010.0).instructions
     assert (start.kind, start.proposal_id) == ("admit", begun.proposal_id), "not a new start by another action"
 
@@ -194,7 +196,7 @@ def test_it_ends_after_calm_and_announces_that() -> None:
     assert step.wake_at_s <= 9000.0 + EAGER.storms.calm_s
     for now_s, ends in ((16_199.0, False), (16_200.0, True)):
         late = decide(replace(seen, now_s=now_s, tick=1), EAGER, step.memory)
-        assert (late.memory.storms["preempt"].since_s == inf) == ends
+        assert (late.memory.trust.storms["preempt"].since_s == inf) == ends
         assert bool(late.instructions) == ends
         assert [note.code for note in late.decision.notes] == ["storm_ended"] * ends
 
@@ -202,7 +204,7 @@ def test_it_ends_after_calm_and_announces_that() -> None:
 def test_the_end_is_a_time_to_wake_at() -> None:
     """Two hours after the latest event of each action that is in a storm."""
     calm = {"backfill": StormRecord(last_s=8000.0)}
-    memory = ControllerMemory(storms={**stormy("preempt").storms, **calm})
+    memory = ControllerMemory(trust=TrustMemory(storms={**stormy("preempt").trust.storms, **calm}))
     assert storm_timers_s(memory, EAGER) == [16_200.0]
 
 
@@ -210,16 +212,21 @@ def test_a_person_ends_it_and_the_same_events_begin_no_new_one() -> None:
     """The command resume, at once."""
     resume = Command(CommandKind.RESUME, "ann", 9100.0, sequence=1)
     step = decide(world("1x8", FULL, 9100.0, commands=(resume,)), STRICT, stormy("preempt"))
-    assert step.memory.storms["preempt"].since_s == inf
+    assert step.memory.trust.storms["preempt"].since_s == inf
     assert step.instructions
 
 
 def test_more_events_than_the_limit_begin_one() -> None:
     """As many as the limit do not; the worst hour is remembered, in words."""
     calm, busy = (StormRecord(((9000.0, count),), last_s=9000.0) for count in (2, 3))
-    assert judge_storms(ControllerMemory(storms={"preempt": calm}), 9100.0, STRICT).storms["preempt"] == calm
-    step = decide(world("1x8", FULL, 9100.0), STRICT, ControllerMemory(storms={"preempt": busy}))
-    record = step.memory.storms["preempt"]
+    assert (
+        judge_storms(ControllerMemory(trust=TrustMemory(storms={"preempt": calm})), 9100.0, STRICT).trust.storms[
+            "preempt"
+        ]
+        == calm
+    )
+    step = decide(world("1x8", FULL, 9100.0), STRICT, ControllerMemory(trust=TrustMemory(storms={"preempt": busy})))
+    record = step.memory.trust.storms["preempt"]
     assert (record.since_s, record.events) == (9100.0, 3)
     assert [(note.code, note.subject) for note in step.decision.notes] == [("storm_began", "preempt")]
     assert step.instructions == ()
@@ -241,6 +248,6 @@ def test_failed_effects_count_for_their_action_and_stop_no_contract(action: str,
     work = [waits("w", 8, queue=1), *([holds("v", 8, queue=2)] if kinds else [])]
     seen = world("1x8", work, 9100.0, queues=queues, outcomes=outcomes)
     policy = with_policy(STRICT, pause={"failures": 100})
-    step = decide(seen, policy, ControllerMemory(in_flight=effects))
-    assert step.memory.storms[action].events == 3
+    step = decide(seen, policy, ControllerMemory(effects=EffectsMemory(in_flight=effects)))
+    assert step.memory.trust.storms[action].events == 3
     assert [each.kind for each in step.instructions] == kinds

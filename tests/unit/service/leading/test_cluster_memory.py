@@ -13,7 +13,11 @@ import pytest
 from apiserver.server import Server
 from apiserver.users import ADMIN
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.memory import ControllerMemory, Failure, Touched
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.effects import Failure
+from autopilot.core.model.memory.halt import HaltMemory
+from autopilot.core.model.memory.people import PeopleMemory
+from autopilot.core.model.memory.trust import Touched
 from autopilot.core.model.records import Command, CommandKind, Reservation, Seen
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.service.leading import inbox as inbox_module
@@ -25,7 +29,9 @@ from tests.kits.apiserver_kit import small_cluster
 from tests.kits.lead_kit import NAME, InProcess, with_namespace
 
 FAILED = (Failure(1.0, "u", "t"),)
-MEMORY = ControllerMemory(tick=7, now_s=100.0, fence=3, last_sequence=4, paused_since_s=0.0)
+MEMORY = ControllerMemory(
+    tick=7, now_s=100.0, fence=3, people=PeopleMemory(last_sequence=4), halt=HaltMemory(paused_since_s=0.0)
+)
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def large(seed: int = 1, workloads: int = 60_000) -> ControllerMemory:
     """A memory that does not fit into one ConfigMap."""
     rng = random.Random(seed)
     touched = tuple(Touched("preempt", f"{rng.getrandbits(128):032x}", float(at)) for at in range(workloads))
-    return replace(MEMORY, touched=touched)
+    return replace(MEMORY, trust=replace(MEMORY.trust, touched=touched))
 
 
 def test_the_next_leader_goes_on_where_the_last_one_wrote(server: Server) -> None:
@@ -69,7 +75,7 @@ def test_an_earlier_leader_can_not_write_any_more(server: Server) -> None:
     one.claim(3)
     one.save(MEMORY)
     two.claim(4)
-    one.save(replace(MEMORY, tick=8, failed=FAILED))
+    one.save(replace(MEMORY, tick=8, effects=replace(MEMORY.effects, failed=FAILED)))
     assert "cannot be written" in one.problem
     two.save(replace(MEMORY, tick=9, fence=4))
     assert two.problem == ""
@@ -84,20 +90,28 @@ def test_a_memory_in_which_only_counters_moved_is_written_once_a_minute(server: 
     api.asked.clear()
     for tick in range(8, 19):
         server.timeline.run_for(5.0)
-        one.save(replace(MEMORY, tick=tick, now_s=100.0 + tick, proposed_since_s={"a": float(tick)}))
+        one.save(
+            replace(
+                MEMORY, tick=tick, now_s=100.0 + tick, plan=replace(MEMORY.plan, proposed_since_s={"a": float(tick)})
+            )
+        )
     assert api.asked == []
     planned = Reservation("w", 0, 8, 1.0, 50.0, 90.0, ("n1",), firm=False, planned_s=90.0, uid="u")
-    one.save(replace(MEMORY, tick=18, reservations=(planned,)))
+    one.save(replace(MEMORY, tick=18, plan=replace(MEMORY.plan, reservations=(planned,))))
     assert len(api.asked) == 1
     api.asked.clear()
-    one.save(replace(MEMORY, tick=18, reservations=(replace(planned, start_s=60.0, planned_s=99.0),)))
+    one.save(
+        replace(
+            MEMORY, tick=18, plan=replace(MEMORY.plan, reservations=(replace(planned, start_s=60.0, planned_s=99.0),))
+        )
+    )
     assert api.asked == []
     server.timeline.run_for(60.0)
-    one.save(replace(MEMORY, tick=19, reservations=(planned,)))
+    one.save(replace(MEMORY, tick=19, plan=replace(MEMORY.plan, reservations=(planned,))))
     assert [method for method, _ in api.asked] == ["PUT"]
-    one.save(replace(MEMORY, tick=20, paused_reason="a person"))
+    one.save(replace(MEMORY, tick=20, halt=replace(MEMORY.halt, paused_reason="a person")))
     assert [method for method, _ in api.asked] == ["PUT", "PUT"]
-    one.save(replace(MEMORY, tick=21, paused_reason="a person"))
+    one.save(replace(MEMORY, tick=21, halt=replace(MEMORY.halt, paused_reason="a person")))
     one.flush()
     two = store(server)[0]
     two.claim(4)
@@ -134,13 +148,13 @@ def test_what_this_process_decided_last_wins_over_the_cluster(server: Server, tm
     one.claim(3)
     one.save(MEMORY)
     api.fate = lambda *_: "request lost"
-    one.save(replace(MEMORY, tick=8, killed=True))
+    one.save(replace(MEMORY, tick=8, halt=replace(MEMORY.halt, killed=True)))
     assert one.problem
     again = store(server, tmp_path / "memory.json")[0]
     assert again.claim(4) == ""
     loaded = again.load()
     assert loaded is not None
-    assert loaded.killed
+    assert loaded.halt.killed
 
 
 def test_a_label_set_by_a_person_and_a_deleted_map_do_not_stop_the_leader(server: Server) -> None:
@@ -150,10 +164,10 @@ def test_a_label_set_by_a_person_and_a_deleted_map_do_not_stop_the_leader(server
     one.save(MEMORY)
     client = server.client(ADMIN, "test")
     client.patch("configmaps", NAME.namespace, INDEX, {"metadata": {"labels": {"seen": "yes"}}})
-    one.save(replace(MEMORY, tick=8, failed=FAILED))
+    one.save(replace(MEMORY, tick=8, effects=replace(MEMORY.effects, failed=FAILED)))
     assert one.problem == ""
     client.delete("configmaps", NAME.namespace, INDEX)
-    one.save(replace(MEMORY, tick=9, failed=FAILED * 2))
+    one.save(replace(MEMORY, tick=9, effects=replace(MEMORY.effects, failed=FAILED * 2)))
     assert one.problem == ""
 
 
