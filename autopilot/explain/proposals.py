@@ -308,8 +308,8 @@ def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str
     """Why a proposal was made, and which guards refused it and why, on one line."""
     words = "; ".join([case_words(proposal, fields_of(proposal)), *side_effect_words(proposal)])
     if answer_of(proposal) == Answer.RECOMMENDED:
-        cap = cap_words(proposal)
-        return f"{words}; {cap}" if cap else words
+        held = held_words(proposal)
+        return f"{words}; {held}" if held else words
     refused = [verdict for verdict in proposal.verdicts if not verdict.allowed]
     if not refused:
         return words
@@ -318,12 +318,12 @@ def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str
     return words + "; refused: " + "; ".join(f"{v.code} ({code_words(v.code, v.value, v.threshold)})" for v in refused)
 
 
-def cap_words(proposal: Proposal) -> str:
-    """Why a proposal is only recommended although the mode of its action allows more; "" where no cap holds it."""
-    held = next((each for each in proposal.verdicts if each.code in _BOUND), None)
+def held_words(proposal: Proposal) -> str:
+    """Why a proposal is only recommended although the mode of its action allows more; "" where the mode holds it."""
+    held = next((each for each in proposal.verdicts if each.code in _BOUND | {Code.ON_PAPER}), None)
     if held is None:
         return ""
-    if held.code == Code.CONTRACT_RATE:
+    if held.code != Code.CAPPED:
         return f"only recommended: {code_words(held.code, held.value, held.threshold)}"
     asked = format_gpu_s(held.threshold)
     return f"only recommended: {quantity(held.value, held.unit)}, at least {asked} are asked for"

@@ -117,6 +117,11 @@ def approval_refusal(proposal: Proposal) -> Refusal | None:
             f"{proposal.recommendation}: {proposal.action} realised too little of its promise and may only recommend; "
             f"`autopilot lift {proposal.action}` ends that"
         )
+    if refusing_codes(proposal) == (Code.ON_PAPER,):
+        return Refusal(
+            f"{proposal.recommendation} needs no approval: it waits for GPUs or quota that another recommendation "
+            "frees; approve that one"
+        )
     if proposal.verdicts and answer_of(proposal) == Answer.RECOMMENDED:  # what was shown earlier has no verdicts
         return Refusal(
             f"{proposal.recommendation}: the mode of {proposal.action} is recommend, which takes no approvals; set "

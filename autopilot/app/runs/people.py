@@ -19,6 +19,7 @@ from autopilot.core.model.objects import Taken
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Command, CommandKind, Decision, Observation, Proposal
 from autopilot.core.model.snapshot import State
+from autopilot.core.model.verb import START
 from autopilot.explain.proposals import Answer, answer_of
 
 LOOK_S, CARD_S = 600.0, 60.0
@@ -105,7 +106,8 @@ class People(ABC):
         for each in recent:
             subject, now = each.proposal.subject, made.get(each.proposal.recommendation)
             waiting = (work.uid == subject.uid) & (work.incarnation == subject.revision) & (work.state == State.PENDING)
-            each.waits = bool(waiting.any()) or (now is not None and not each.waiting)
+            proposed = now is not None and not each.waiting and each.proposal.change.wish != START
+            each.waits = bool(waiting.any()) or proposed
             each.waiting = each.waiting or bool(waiting.any())
             codes = [] if now is None else [verdict.code for verdict in now.verdicts if not verdict.allowed]
             each.held = ", ".join(codes) or "not proposed any more"

@@ -33,6 +33,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.disruption import disruptions, dwell_s, proposal_key
 from autopilot.core.planning.draft import Case, Draft, Submit, moves_of
 from autopilot.core.planning.named import object_of
+from autopilot.core.planning.queue_turns import approved_starts
 from autopilot.core.reservations.advance import hold_advance
 from autopilot.core.reservations.replicas_hold import hold_replicas
 
@@ -91,7 +92,7 @@ class Planner:
             if not accepted:
                 ctx.plan.recommend({give.row: (ctx.whatif.layout_of(give.row), give.keeps) for give in draft.taken})
         if stands:
-            if waiting is not None and draft.placed is not None and not codes.isdisjoint(ASKING):
+            if waiting is not None and draft.placed is not None and _asks(draft.action, waiting, codes, ctx):
                 ctx.plan.ask(waiting)
             self.waits[proposal.id] = draft.stand(ctx, proposal, accepted=accepted)
         elif at is not None:
@@ -103,6 +104,13 @@ def _passes(proposal: Proposal, codes: set[Code]) -> bool:
     """Whether a start would take the room of others that come first, and its approval does not cover it."""
     turns = any(each.what == Taken.TURN for each in proposal.change.side_effects)
     return turns and not codes.isdisjoint(UNCOVERED)
+
+
+def _asks(action: str, row: int, codes: set[Code], ctx: Context) -> bool:
+    """Whether a start waits for an approval of its own, or for that of the start which makes its room."""
+    if Code.ON_PAPER not in codes:
+        return not codes.isdisjoint(ASKING)
+    return getattr(ctx.policy.modes, action) == Mode.APPROVE and not approved_starts(ctx, np.array([row]))[0]
 
 
 def _refuse(draft: Draft, ctx: Context, at: int, refused: list[Verdict], *, wanted: bool) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from autopilot.core.guards.base import allow, deny
-from autopilot.core.model.approvals import approval_of, outside, passes_others, rejection_of
+from autopilot.core.model.approvals import Outside, approval_of, outside, passes_others, rejection_of
 from autopilot.core.model.modes import MODE_UNIT, MODES, Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
-from autopilot.core.placement.shapes import Fit
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Draft
 
@@ -30,19 +29,36 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     if ctx.memory.people.rejections and rejection_of(ctx.memory.people.rejections, proposal, ctx.now_s) is not None:
         return deny(NAME, Code.REJECTED, step, unit, need)
     if mode == Mode.APPROVE and Code.NEEDS_APPROVAL not in draft.case.exempt:
-        approval = approval_of(ctx.memory.people.approvals, proposal) if ctx.memory.people.approvals else None
-        if approval is None:
-            return deny(NAME, Code.NEEDS_APPROVAL, step, unit, need)
-        uncovered = outside(approval, proposal, ctx.now_s, ctx.policy.approval) or passes_others(approval, proposal)
-        if uncovered is not None:
+        uncovered = _uncovered(proposal, ctx)
+        if uncovered is not None and (uncovered[0] == Code.APPROVAL_SIDE_EFFECTS or not _follows(draft, ctx)):
             return deny(NAME, *uncovered)
-    if ctx.plan.paper and draft.placed is not None and _rests_on_paper(draft, draft.placed, ctx):
+    if _rests_on_paper(draft, ctx):
         return deny(NAME, Code.ON_PAPER, step, unit, need)
     return allow(NAME, step, unit, step)
 
 
-def _rests_on_paper(draft: Draft, fit: Fit, ctx: Context) -> bool:
+def _uncovered(proposal: Proposal, ctx: Context) -> Outside | None:
+    """What the approval of a proposal lacks; None where one covers it."""
+    approval = approval_of(ctx.memory.people.approvals, proposal) if ctx.memory.people.approvals else None
+    if approval is None:
+        return Code.NEEDS_APPROVAL, float(MODES.index(Mode.APPROVE)), MODE_UNIT, float(MODES.index(Mode.AUTO))
+    return outside(approval, proposal, ctx.now_s, ctx.policy.approval) or passes_others(approval, proposal)
+
+
+def _follows(draft: Draft, ctx: Context) -> bool:
+    """True for a start that stops nothing, on room that only a recommendation makes.
+
+    Where starts need no person, it needs no approval of its own: it starts when that one is carried out.
+    """
+    starts = draft.waiting_row is not None and not draft.taken
+    return starts and ctx.policy.modes.admit_gang == Mode.AUTO and _rests_on_paper(draft, ctx)
+
+
+def _rests_on_paper(draft: Draft, ctx: Context) -> bool:
     """True for a proposal on GPUs or quota that only a recommendation frees."""
+    fit = draft.placed
+    if not ctx.plan.paper or fit is None:
+        return False
     layouts = [give.keeps for give in draft.taken if give.how == "move" and give.keeps is not None]
     asked = {place for layout in (*layouts, fit.layout) for place in layout.places()}
     if any(not asked.isdisjoint(held.places()) for held, _ in ctx.plan.paper.values()):

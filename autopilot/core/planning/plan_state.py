@@ -106,7 +106,7 @@ class PlanState:
     made: dict[int, tuple[str, ...]] = field(default_factory=dict)  # UUIDs of GPUs that become whole for it, likewise
     advance: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes of each advance reservation
     quota_taken: set[str] = field(default_factory=set)  # uids of work that waits and loses its reserved quota
-    asked: list[int] = field(default_factory=list)  # rows of starts that have room and wait for an approval, in order
+    asked: list[int] = field(default_factory=list)  # rows of starts that wait for a person, in order
     steps: int = 0  # of searches for victims and moves
     unneeded: tuple[str, ...] = ()  # nodes that nothing needs, of the pools that shrink
     wake_s: list[float] = field(default_factory=list)  # when an action could decide otherwise with no new event
@@ -166,7 +166,7 @@ class PlanState:
         self.quota_taken.update(uids)
 
     def ask(self, row: int) -> None:
-        """Note a start that has room and waits for an approval."""
+        """Note a start that waits for an approval of its own, or for that of the start which makes its room."""
         self.asked.append(row)
 
     def release(self, workload: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -25,9 +25,11 @@ from autopilot.core.model.records import (
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.draft import Eviction
-from autopilot.explain.proposals import Answer, answer_of
+from autopilot.explain.proposals import Answer, answer_of, refusing_codes
 from tests.kits.core_world import (
+    Item,
     decide,
+    evicted,
     holds,
     proposals,
     started,
@@ -367,3 +369,26 @@ def test_the_approval_of_a_preemption_covers_the_start_without_it() -> None:
     assert list(started(decide(free, calm, first.memory))) == ["w"]
     exact = world("1x8", work[1:], 10.0, tick=1, commands=(replace(word, exactly=True),))
     assert not started(decide(exact, calm, first.memory))
+
+
+@pytest.mark.parametrize(("starts", "code"), [(Mode.AUTO, Code.ON_PAPER), (Mode.APPROVE, Code.NEEDS_APPROVAL)])
+def test_a_start_in_room_of_another_recommendation_is_no_question_of_its_own(starts: Mode, code: Code) -> None:
+    """`a` takes the place of a borrower, and `b` fits beside it: `b` needs an approval only where every start does."""
+    policy = replace(ASKING, modes=replace(ASKING.modes, admit_gang=starts))
+    borrowers = [holds(name, 8, queue=2, start_s=-1e6) for name in "vx"]
+    work = [*borrowers, waits("a", 6, queue=1), waits("b", 2, queue=1)]
+
+    def tick(number: int, items: Sequence[Item], step: Step | None = None, *words: Command) -> Step:
+        seen = world("2x8", items, 10.0 * number, queues=tenants(("a", 0, 8), ("b", 0, 0)), tick=number, commands=words)
+        return decide(seen, policy, None if step is None else step.memory)
+
+    first = tick(0, work)
+    assert {each.subject.name: set(refusing_codes(each)) for each in first.decision.plan.proposals} == {
+        "a": {Code.NEEDS_APPROVAL},
+        "b": {code},
+    }
+    agreed = tick(1, work, first, approval_of(first, "a")[0])
+    assert evicted(agreed) == ["v"]
+    gone = [waits("v", 8, queue=2, incarnation=1), *work[1:]]
+    after = tick(3, gone, tick(2, work, agreed))
+    assert sorted(started(after)) == ["a", "b"][: 2 if starts == Mode.AUTO else 1]
