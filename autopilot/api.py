@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autopilot.app.commands.run_commands import state_folder
 from autopilot.app.compare.cases import Case, Comparison, check, parse_seeds
 from autopilot.app.compare.from_journal import from_journal
 from autopilot.app.compare.running import Kept, Record, record_of, run, run_all
 from autopilot.app.compare.summary import Finding, Group, findings, groups_of
 from autopilot.app.options import SimulateOptions
 from autopilot.core.model.errors import InputError
+from autopilot.files import state_folder
 from autopilot.metering.prices import Prices, Tariff, flat_prices, load_prices
 from autopilot.settings import policy_names
 from simulator.plugins import registry

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autopilot.core.model.errors import InputError
 
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/(?:fd/(\d{1,6})|stdin|(stdout)|(stderr))")
 _MOST_LINKS = 40
+
+
+def state_folder() -> Path:
+    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot; a relative XDG_STATE_HOME is ignored)."""
+    base = Path(os.environ.get("XDG_STATE_HOME") or "")
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "gpu-autopilot"
 
 
 def unwritten(path: Path, error: OSError) -> InputError:
@@ -218,3 +226,17 @@ def lock_beside(path: Path) -> Lock:
         except FileNotFoundError:  # the previous holder removed it between our two calls: retry
             pass
         os.close(handle)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write `text` atomically. Raises `InputError` when the folder cannot be written."""
+
+    def fill(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    replace_file(path, fill)
+
+
+def write_document(result: Mapping[str, Any], path: Path) -> None:
+    """Write the JSON atomically. Raises `InputError` when the folder cannot be written."""
+    write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", path)

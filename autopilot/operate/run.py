@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,9 @@ from autopilot.oncall.wiring import open_follower
 from autopilot.service.listeners import Certificates, Listener
 from autopilot.service.logs import set_up_logs
 from autopilot.service.notices import open_notifier, ways_of
-from autopilot.service.settings import Role, Settings
+from autopilot.service.settings import Role, Settings, Simulation
 from autopilot.service.settings_file import load_settings
-from autopilot.service.simulated import SimulatedCluster, open_cluster
-from autopilot.service.site import Site, kubernetes_site, simulated_site
+from autopilot.service.site import Site, kubernetes_site
 from autopilot.service.state_folder import Places, own_token, places, write_note
 from autopilot.service.wiring import Service, wire, wiring_lines
 
@@ -38,9 +37,13 @@ if TYPE_CHECKING:
     from autopilot.service.keda import KedaServer
 
 log: Any = structlog.get_logger("service")
+Simulate = Callable[[Simulation, Path], AbstractContextManager[Site]]
+"""Opens the simulated cluster that the settings name (`autopilot.simulated.site.open_site`)."""
 
 
-def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, say: Callable[[str], None]) -> None:
+def run_service(
+    config: Path | None, over: Mapping[str, Any], simulate: Simulate, *, check: bool, say: Callable[[str], None]
+) -> None:
     """Run until SIGTERM or SIGINT; with `check` only validate and describe the wiring."""
     settings = load_settings(config, over)
     if check:
@@ -52,17 +55,11 @@ def run_service(config: Path | None, over: Mapping[str, Any], *, check: bool, sa
         return
     set_up_logs(settings.log)
     with ExitStack() as stack:
-        cluster = _cluster(settings, stack)
-        run_site(settings, _site(settings, cluster), cluster, say)
+        run_site(settings, _site(settings, simulate, stack), say)
     log.info("stopped")
 
 
-def run_site(
-    settings: Settings,
-    site: Site | None,
-    cluster: SimulatedCluster | None = None,
-    ready: Callable[[str], None] | None = None,
-) -> None:
+def run_site(settings: Settings, site: Site | None, ready: Callable[[str], None] | None = None) -> None:
     """Run the service on a cluster until SIGTERM or SIGINT. `ready` is told where its page and the token for it are."""
     with ExitStack() as stack:
         own = places(settings.state, site.run if site is not None else "")
@@ -75,7 +72,7 @@ def run_site(
         stack.callback(service.publisher.close)  # before the listeners: open requests end by themselves
         service.pulse.start()  # and never ended: the end of the process must not hang either
         stack.enter_context(_stopped_by_signals(service.loop.stop))
-        log.info("running", api=url, state=str(own.folder), fence=service.leadership.fence(), **_about(cluster, site))
+        log.info("running", api=url, state=str(own.folder), fence=service.leadership.fence(), **_about(site))
         if ready is not None:
             ready(page_words(url, settings, own))
         try:
@@ -93,26 +90,15 @@ def page_words(url: str, settings: Settings, own: Places) -> str:
     return f"page: {url}, sign in with the token in {' or '.join(files)}{more}"
 
 
-def _cluster(settings: Settings, stack: ExitStack) -> SimulatedCluster | None:
-    if settings.simulation is None:
-        return None
-    cluster = open_cluster(settings.simulation, places(settings.state).cluster)
-    stack.callback(cluster.stop)
-    return cluster
-
-
-def _site(settings: Settings, cluster: SimulatedCluster | None) -> Site | None:
+def _site(settings: Settings, simulate: Simulate, stack: ExitStack) -> Site | None:
     """The cluster that the settings name; None where they name none."""
-    if cluster is not None:
-        return simulated_site(cluster)
+    if settings.simulation is not None:
+        return stack.enter_context(simulate(settings.simulation, places(settings.state).cluster))
     return kubernetes_site(settings.kubernetes) if settings.kubernetes is not None else None
 
 
-def _about(cluster: SimulatedCluster | None, site: Site | None) -> dict[str, Any]:
-    if cluster is None:
-        return site.about if site is not None else {}
-    clock = cluster.clock
-    return {"cluster": cluster.url, "scenario": clock.scenario, "run": clock.run, "speed": clock.speed}
+def _about(site: Site | None) -> Mapping[str, Any]:
+    return (site.logged or site.about) if site is not None else {}
 
 
 def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:

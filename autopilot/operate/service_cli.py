@@ -60,13 +60,14 @@ def run(
     """
     from autopilot.app.commands.run_commands import out
     from autopilot.operate.run import kubernetes_of, run_service, simulation_of
+    from autopilot.simulated.site import open_site
 
     over: dict[str, Any] = simulation_of(config, simulate, speed, attach)
     over |= kubernetes_of(kubeconfig, context, in_cluster=in_cluster)
     over |= {"policy": policy} if policy is not None else {}
     over |= {"state": str(state)} if state is not None else {}
     over |= {"http": {"listen": listen}} if listen is not None else {}
-    run_service(config, over, check=check, say=out.print)
+    run_service(config, over, open_site, check=check, say=out.print)
 
 
 def cluster(
@@ -79,7 +80,7 @@ def cluster(
 ) -> None:
     """Run a simulated cluster alone, until Ctrl-C; `autopilot run --attach` manages it."""
     from autopilot.app.commands.run_commands import err
-    from autopilot.service.cluster_process import serve_cluster
+    from autopilot.simulated.process import serve_cluster
 
     serve_cluster(scenario, speed, listen, seed, say=err.print)
 

@@ -1,12 +1,12 @@
-"""The cluster that the service looks at, as its wiring needs it: simulated, or a real one through its API server."""
+"""The cluster that the service looks at, as its wiring needs it, and a real one through its API server."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -18,7 +18,6 @@ from autopilot.service.acting import cluster_actuator, may_resize
 from autopilot.service.capping import Capped
 from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.settings import Kubernetes
-from autopilot.service.simulated import SimulatedCluster
 from collectors import load
 from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector, Options
@@ -26,11 +25,9 @@ from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.reflector import RESUME_S, OnChange, Timing
 from collectors.kubernetes.source import Cluster
 from collectors.kubernetes.transport import Transport
-from simulator.serving.client import ChangeWatch, ServedActuator, ServedClient, ServedCollector
 
 log: Any = structlog.get_logger("service")
-SIMULATED = "simulated-cluster"
-LEAST_S, LEAST_SIMULATED_S = 1.0, 0.1
+LEAST_S = 1.0
 COHORTS = {RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR}
 
 
@@ -53,7 +50,9 @@ class Site:
     speed: float = 1.0
     actuator: Actuator | None = None
     conclude: Callable[[], None] | None = None
-    served: ServedClient | None = None  # of a simulated cluster
+    logged: Mapping[str, object] = field(default_factory=dict)  # of it, when the service starts; empty: `about`
+    telemetry: Callable[[], Iterable[Collector]] = tuple  # sources of its own, beside those of the settings
+    at_once: type[Collector] | None = None  # a collector that asks nobody during its `collect`
     api: ClusterApi | None = None  # of a real cluster
     policy: Callable[[PolicySource], PolicySource] = lambda source: source
     still: Callable[[], AbstractContextManager[object]] = nullcontext  # open during each tick
@@ -62,26 +61,6 @@ class Site:
     approved: Callable[[], Mapping[str, str]] | None = None  # uid of work -> what approves by annotation
     lists: Callable[[Kind], Cluster] | None = None  # a list of its own for a kind of a real cluster, not started
     counts: Callable[[], Mapping[str, Mapping[tuple[str, ...], float]]] | None = None  # metrics of its own
-
-
-def simulated_site(cluster: SimulatedCluster) -> Site:
-    """A simulated cluster in a process of its own."""
-    client, clock = ServedClient(cluster.url), cluster.clock
-    return Site(
-        source=SIMULATED,
-        collector=ServedCollector(client, SIMULATED),
-        now_s=client.now_s,
-        last_now_s=client.last_now_s,
-        watch=lambda on_change: ChangeWatch(cluster.url, lambda: on_change(False)).close,
-        about={"scenario": clock.scenario, "run": clock.run, "speed": clock.speed, "start_s": clock.start_s},
-        start_s=clock.start_s,
-        least_s=LEAST_SIMULATED_S,
-        run=clock.run,
-        speed=clock.speed,
-        actuator=ServedActuator(client),
-        conclude=client.conclude,
-        served=client,
-    )
 
 
 def kubernetes_site(
@@ -133,6 +112,7 @@ def kubernetes_site(
         least_s=LEAST_S,
         join=collector.join,
         actuator=actuator,
+        at_once=KubernetesCollector,
         guard=guard,
         api=ClusterApi(access),
         approved=collector.approved if settings.approve_on_work else None,

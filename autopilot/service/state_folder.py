@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autopilot.app.commands.run_commands import state_folder
 from autopilot.core.model.errors import InputError
-from autopilot.files import unwritten
+from autopilot.files import state_folder, unwritten
 
 KEPT_RUNS = 3
 """Runs of simulated clusters whose records are kept."""

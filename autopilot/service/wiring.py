@@ -53,12 +53,9 @@ from autopilot.service.ticks import Stopwatch, Ticks
 from autopilot.settings import FilePolicySource, StaticPolicySource, policy_names, shipped_policy
 from autopilot.worker import BackgroundWorker
 from collectors import load
-from collectors.kubernetes.collector import KubernetesCollector
 from collectors.kubernetes.kinds import Kind as Listed
 from collectors.kubernetes.source import Cluster
-from simulator.serving.client import ServedCollector
 
-SIMULATED_TELEMETRY = "simulated-telemetry"
 VERSION = version("gpu-autopilot")
 
 
@@ -144,7 +141,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
             site.join(each)
         prometheus = settings.collectors.prometheus
         ticks.tell = connect(site.actuator, policy, prometheus, secret(prometheus.token_file if prometheus else None))
-        read = [_beside(each) for each in sources]
+        read = [_beside(each, site) for each in sources]
         ticks.collectors = tuple(WatchedCollector(each, time.perf_counter) for each in read)
         ticks.meter = _meter(settings, places, site, sources)
         opened.callback(ticks.meter.close)
@@ -321,13 +318,7 @@ def _actuators(site: Site, kept: _Kept) -> dict[str, Actuator]:
 def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
     """The sources of telemetry of the settings, in the order of the table of collectors."""
     given = settings.collectors
-    if settings.simulation is not None and site.served is not None:
-        if settings.simulation.telemetry == Telemetry.WINDOWS:
-            yield ServedCollector(site.served, SIMULATED_TELEMETRY, place=1)
-        elif settings.simulation.telemetry == Telemetry.SCRAPE:
-            from collectors.exporter import Target
-
-            yield load("exporter")([Target(url, node) for node, url in site.served.exporters().items()])
+    yield from site.telemetry()
     if given.prometheus is not None:
         headers = {"Authorization": f"Bearer {secret(given.prometheus.token_file)}"}
         yield load("prometheus")(
@@ -351,9 +342,9 @@ def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
         yield _slo(given.slo, site.speed)
 
 
-def _beside(source: Collector) -> Collector:
+def _beside(source: Collector, site: Site) -> Collector:
     """A source that asks somebody during its `collect` is read beside the tick; the lists of a cluster are kept."""
-    return source if isinstance(source, (KubernetesCollector, ServedCollector)) else BesideCollector(source)
+    return source if site.at_once is not None and isinstance(source, site.at_once) else BesideCollector(source)
 
 
 def _slo(given: Slo, speed: float) -> Collector:

@@ -5,7 +5,6 @@ Keys are only ever added. A value that does not apply or was not measured is nul
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +18,7 @@ from simulator.outcome.real_use import RealUse
 from simulator.running.accounting import gpu_s
 from simulator.running.owed import longest
 from simulator.running.simulation import Simulated, bound_ratio
-from simulator.traces.table_files import write_table, write_text
+from simulator.traces.table_files import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -314,11 +313,6 @@ def document(setting: Setting, policies: Mapping[str, dict[str, Any]]) -> dict[s
         "assumed": dict(setting.assumed),
         "policies": dict(policies),
     }
-
-
-def write_document(result: Mapping[str, Any], path: Path | str) -> None:
-    """Write the JSON atomically. Raises `InputError` when the folder cannot be written."""
-    write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", Path(path))
 
 
 def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:

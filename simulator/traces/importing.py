@@ -12,14 +12,14 @@ import numpy as np
 
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.core.model.units import counted
-from autopilot.files import check_output
+from autopilot.files import check_output, write_text
 from simulator.inference.requests import read_requests
 from simulator.traces.catalog import TRACE_KINDS
 from simulator.traces.gpu_models import KNOWN_GPU_MODELS, models_like
 from simulator.traces.importers.common import Imported, ImportOptions, window_of
 from simulator.traces.jobs import jobs_from_frame
 from simulator.traces.slurm.replay import jobs_of_rows
-from simulator.traces.table_files import Progress, no_progress, number_array, write_table, write_text
+from simulator.traces.table_files import Progress, no_progress, number_array, write_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -205,12 +205,3 @@ def _write_parquet(frame: pd.DataFrame, temporary: Path, path: Path) -> None:
         frame.to_parquet(temporary, index=False, compression="zstd")
     except pa.ArrowException as error:
         raise InputError(f"{path}: a column has no Parquet type: {str(error).splitlines()[0]}; write CSV") from error
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write `text` atomically. Raises `InputError` when the folder cannot be written."""
-
-    def fill(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    replace_file(path, fill)

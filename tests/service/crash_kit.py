@@ -22,13 +22,13 @@ from autopilot.app.runs.world import build_world
 from autopilot.controller import Controller
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import FileMemoryStore
-from autopilot.service.cluster_process import serve_world
 from autopilot.service.listeners import Listener
 from autopilot.service.settings import Settings
-from autopilot.service.simulated import SimulatedCluster
-from autopilot.service.site import simulated_site
 from autopilot.service.state_folder import places, write_note
 from autopilot.service.wiring import wire
+from autopilot.simulated.cluster import SimulatedCluster
+from autopilot.simulated.process import serve_world
+from autopilot.simulated.site import simulated_site
 from simulator.serving.client import ServedActuator, ServedClient
 from simulator.serving.http import cluster_app
 from simulator.world.facts import Evicting, Started, Stopped

@@ -153,7 +153,7 @@ def ended(running: Running) -> Iterator[Running]:
 def cluster(folder: Path, scenario: str, speed: float) -> Iterator[dict[str, Any]]:
     """A simulated cluster that belongs to the test; yields its note, with address and run."""
     note = folder / "own-cluster.json"
-    command = [sys.executable, "-m", "autopilot.service.cluster_process", scenario, "--tied"]
+    command = [sys.executable, "-m", "autopilot.simulated.process", scenario, "--tied"]
     with subprocess.Popen(
         [*command, "--speed", repr(speed), "--ready", str(note)],
         stdin=subprocess.PIPE,

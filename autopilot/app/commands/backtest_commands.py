@@ -146,7 +146,7 @@ def _progress(name: str, shown: Show) -> BackProgress:
 
 def _write(document: dict[str, Any], json_out: Path | None) -> None:
     if json_out is not None:
-        from simulator.outcome.results import write_document
+        from autopilot.files import write_document
 
         write_document(document, json_out)
         out.print(f"result: {json_out}")

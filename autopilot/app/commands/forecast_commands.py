@@ -11,7 +11,7 @@ import numpy as np
 
 from autopilot.app.commands.ask_commands import check_place, print_lines
 from autopilot.app.commands.json_out import STDOUT, write_json
-from autopilot.app.commands.run_commands import print_rows, progress_bar, state_folder
+from autopilot.app.commands.run_commands import print_rows, progress_bar
 from autopilot.app.decisions.foreseen import (
     Coverage,
     DemandRecord,
@@ -27,7 +27,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import REQUESTS
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import counted, format_duration, parse_duration_s
-from autopilot.files import check_output, write_bytes
+from autopilot.files import check_output, state_folder, write_bytes
 from autopilot.report.charts import Plot
 
 ENDINGS = (".svg", ".png")

@@ -46,7 +46,7 @@ def write_json(place: Path, document: Mapping[str, Any]) -> None:
     if place == STDOUT:
         sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
         return
-    from simulator.outcome.results import write_document
+    from autopilot.files import write_document
 
     write_document(document, place)
 

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autopilot.app.commands.run_commands import out, print_rows, state_folder
+from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.core.model.errors import InputError
+from autopilot.files import state_folder
 from autopilot.registry import KINDS, Manifest, Registry, VerdictBook, difference, lineage
 from autopilot.registry.atomic_files import RegistryError
 from autopilot.registry.manifest import SHORT

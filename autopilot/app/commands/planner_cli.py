@@ -243,8 +243,9 @@ def recorded(
     physics: str | None,
 ) -> tuple[Path, list[str], str | None]:
     """Job file, clusters and physics of a recorded journal; other clusters may be given. Raises `InputError`."""
-    from autopilot.app.commands.run_commands import err, state_folder
+    from autopilot.app.commands.run_commands import err
     from autopilot.app.compare.from_journal import from_journal
+    from autopilot.files import state_folder
 
     if scenario is not None or jobs is not None or requests is not None:
         raise InputError("--journal: it has jobs and a cluster; leave out --scenario, --jobs and --requests")

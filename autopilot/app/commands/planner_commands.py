@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.app.commands.json_out import write_json
-from autopilot.app.commands.run_commands import command_line, err, out, print_rows, progress_bar, state_folder
+from autopilot.app.commands.run_commands import command_line, err, out, print_rows, progress_bar
 from autopilot.app.compare.cases import UNCHANGED, Case, Checked, Comparison, check
 from autopilot.app.compare.markdown import markdown
 from autopilot.app.compare.running import Kept, Record, run_all
 from autopilot.app.compare.summary import Finding, Group, findings, groups_of, heading, spread_text, with_recorded
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted
-from autopilot.files import check_folder, write_bytes
+from autopilot.files import check_folder, state_folder, write_bytes
 from autopilot.metering.prices import Tariff, flat_prices, load_prices
 from autopilot.report.comparison import Bars, ComparisonPage, Range, Table, write_comparison
 from autopilot.report.words import Statement, refused_words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import time
@@ -24,6 +23,7 @@ from autopilot.app.runs.outputs import Outputs, check_outputs, write_outputs
 from autopilot.app.runs.run_journals import LAST, new_journal
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import counted, format_duration, format_gpu_s, format_ratio, number, parse_duration_s
+from autopilot.files import state_folder
 from autopilot.printable import printable
 
 if TYPE_CHECKING:
@@ -60,12 +60,6 @@ out, err = _console(stderr=False), _console(stderr=True)
 
 SHOWN_NOTES = 5
 """Number of notes on the input that are printed; the page has all."""
-
-
-def state_folder() -> Path:
-    """The user's state folder of this product (XDG_STATE_HOME/gpu-autopilot; a relative XDG_STATE_HOME is ignored)."""
-    base = Path(os.environ.get("XDG_STATE_HOME") or "")
-    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "gpu-autopilot"
 
 
 def last_journal() -> Path:

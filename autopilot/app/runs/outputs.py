@@ -84,7 +84,7 @@ def write_outputs(outcome: SimulationOutcome, outputs: Outputs, command: str) ->
 
 
 def _json(outcome: SimulationOutcome, path: Path, _command: str) -> str:
-    from simulator.outcome.results import write_document
+    from autopilot.files import write_document
 
     write_document(outcome.document(), path)
     return f"result: {path}"

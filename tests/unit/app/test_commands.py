@@ -19,6 +19,7 @@ from autopilot.cli import main
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Mode
 from autopilot.explain.proposals import Answer, answer_of, explain_decision
+from autopilot.files import state_folder
 from autopilot.report.embedded import unpacked
 from autopilot.settings import policy_names, shipped_policy
 from simulator.baselines import BASELINES
@@ -182,7 +183,7 @@ def test_a_relative_state_home_does_not_count(monkeypatch: pytest.MonkeyPatch, f
     """As the XDG base directory specification has it."""
     monkeypatch.setenv("XDG_STATE_HOME", "here")
     monkeypatch.setenv("HOME", str(folder))
-    assert run_commands.state_folder() == folder / ".local" / "state" / "gpu-autopilot"
+    assert state_folder() == folder / ".local" / "state" / "gpu-autopilot"
 
 
 # --- what is printed --------------------------------------------------------------------------------

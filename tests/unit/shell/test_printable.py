@@ -32,7 +32,7 @@ MAY_WRITE = {
     "autopilot/app/commands/json_out.py",  # JSON has escapes of its own
     "autopilot/app/commands/showback_commands.py",  # figures alone
     "autopilot/cli.py",  # messages, made printable, and the version
-    "autopilot/service/cluster_process.py",  # the message of a process of ours
+    "autopilot/simulated/process.py",  # the message of a process of ours
 }
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopilot.core.model.errors import InputError
+from autopilot.files import write_document
 from simulator.baselines import BASELINES
 from simulator.baselines.textbook import Textbook, by_submit
 from simulator.outcome.results import (
@@ -23,7 +24,6 @@ from simulator.outcome.results import (
     job_rows,
     policy_result,
     quantile,
-    write_document,
     write_job_rows,
 )
 from simulator.running.accounting import UNITS_PER_GPU_S, Stays, gpu_s, utilization_bound

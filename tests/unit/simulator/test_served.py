@@ -15,8 +15,8 @@ from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.records import Instruction, OutcomeKind, Work
 from autopilot.core.model.snapshot import State
 from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.service.cluster_process import serve_world
 from autopilot.service.listeners import Listener
+from autopilot.simulated.process import serve_world
 from simulator.baselines.textbook import fifo_skip
 from simulator.running.engine import Engine
 from simulator.running.simulation import GPU_MEMORY_MIB

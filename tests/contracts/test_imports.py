@@ -1,12 +1,16 @@
-"""No module imports itself through others, imports for types included."""
+"""No module imports itself through others, and what runs in a cluster imports no test bench."""
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import grimp
 import pytest
+from importlinter.configuration import configure
+from importlinter.contracts.forbidden import ForbiddenContract
 
 ROOTS = ("autopilot", "collectors", "models", "actuators", "simulator", "apiserver")
 CORE = "autopilot.core."
@@ -53,3 +57,23 @@ def test_a_planted_cycle_is_found(*, types: bool) -> None:
     planted["apiserver.requests"].add("apiserver.server")
     found = cycle(planted)
     assert {"apiserver.requests", "apiserver.server"} <= set(found), found
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "kept"),
+    [
+        ("autopilot.operate.watchdog", "autopilot.service.settings", True),
+        ("autopilot.service.site", "simulator.serving.client", False),
+        ("autopilot.contract.tree", "apiserver.quantity", False),  # reached through others
+        ("actuators.kubernetes.api", "autopilot.playground.steps", False),
+    ],
+)
+def test_what_runs_in_a_cluster_imports_no_test_bench(importer: str, imported: str, *, kept: bool) -> None:
+    """Contract 4 holds, and a planted import of the simulator, the test server or the playground breaks it."""
+    configure()
+    tool = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    stated = next(each for each in tool["contracts"] if each["name"].startswith("4."))
+    contract = ForbiddenContract(stated["name"], {"root_packages": tool["root_packages"]}, stated)
+    planted = grimp.build_graph(*ROOTS, cache_dir=None)
+    planted.add_import(importer=importer, imported=imported)
+    assert contract.check(planted, verbose=False).kept is kept

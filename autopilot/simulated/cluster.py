@@ -59,7 +59,7 @@ def open_cluster(settings: Simulation, note: Path) -> SimulatedCluster:
 def _start(settings: Simulation, note: Path) -> SimulatedCluster:
     load_scenario(settings.scenario)  # refused here, before a process starts
     note.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "autopilot.service.cluster_process", settings.scenario]
+    command = [sys.executable, "-m", "autopilot.simulated.process", settings.scenario]
     command += ["--speed", repr(settings.speed), "--listen", settings.listen, "--ready", str(note)]
     command += [] if settings.seed is None else ["--seed", str(settings.seed)]
     # a session of its own: Ctrl-C reaches the controller only, which ends the cluster after itself. The pipe is never
