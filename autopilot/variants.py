@@ -52,7 +52,7 @@ FLAT: Mapping[str, str] = {
     "approvals": "people",
     "rejections": "people",
     "last_sequence": "people",
-    "failed": "effects",
+    "failed": "halt",
     "storms": "trust",
     "touched": "trust",
     "promises": "trust",

@@ -17,7 +17,7 @@ from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.records import Evidence, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import QueueOrder, State
 from autopilot.core.quota.spending import remember_spending
-from tests.kits.core_world import HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
+from tests.kits.core_world import AUTO, HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, expecting, forecast, serving
 from tests.kits.expected_world import PATIENT, island_expected
 from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
@@ -28,6 +28,7 @@ from tests.kits.room_world import due as room_due
 from tests.kits.room_world import scene as room_scene
 from tests.kits.story_kit import tree, with_columns
 from tests.kits.ticking_world import EAGER, tenants
+from tests.kits.ticks import follow
 
 HOUR_S = 3600.0
 GPUS = tuple(Slot("node-0", f"GPU-{number}") for number in range(8))
@@ -67,9 +68,9 @@ def _guarantee() -> Step:
 
 
 def _runaway() -> Step:
-    memory = remember_spending(ControllerMemory(), snapshot("1x8", [holds("g", 4)]), 0.0)
-    memory = remember_spending(memory, snapshot("1x8", [holds("g", 8)]), 20 * DAY_S)
-    memory = remember_spending(memory, snapshot("1x8", []), 20.5 * DAY_S)
+    memory = follow(remember_spending, ControllerMemory(), observe(snapshot("1x8", [holds("g", 4)]), 0.0), AUTO)
+    memory = follow(remember_spending, memory, observe(snapshot("1x8", [holds("g", 8)]), 20 * DAY_S), AUTO)
+    memory = follow(remember_spending, memory, observe(snapshot("1x8", []), 20.5 * DAY_S), AUTO)
     work = [holds("g", 8, queue=1, start_s=20.5 * DAY_S - 100.0)]
     queues = tenants(("a", 0, 4), ("b", 0, 0))
     policy = with_policy(EAGER, enforcement={"spend_suspends": True})

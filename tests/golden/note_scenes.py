@@ -23,6 +23,7 @@ from tests.kits.hang_world import fleet, measured, training
 from tests.kits.idle_world import NOW_S, idle_scene, look
 from tests.kits.idle_world import measured as resting_on
 from tests.kits.ticking_world import EAGER, Ticking, tenants
+from tests.kits.ticks import follow
 
 HOUR_S = 3600.0
 GANG: Sequence[Item] = (holds("g", 8),)
@@ -145,9 +146,9 @@ def _called_back(**columns: object) -> Step:
 
 
 def _spending() -> Step:
-    memory = remember_spending(ControllerMemory(), snapshot("1x8", [holds("g", 4)]), 0.0)
-    memory = remember_spending(memory, snapshot("1x8", [holds("g", 8)]), 20 * DAY_S)
-    memory = remember_spending(memory, snapshot("1x8", []), 20.5 * DAY_S)
+    memory = follow(remember_spending, ControllerMemory(), observe(snapshot("1x8", [holds("g", 4)]), 0.0), AUTO)
+    memory = follow(remember_spending, memory, observe(snapshot("1x8", [holds("g", 8)]), 20 * DAY_S), AUTO)
+    memory = follow(remember_spending, memory, observe(snapshot("1x8", []), 20.5 * DAY_S), AUTO)
     return decide(observe(snapshot("1x8", []), 20.5 * DAY_S), EAGER, memory)
 
 

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.decision.capabilities import absorb
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.intake.commands import obey
 from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.signals import measure
+from autopilot.core.model.capability import Tick
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Modes, Policy
@@ -53,7 +55,6 @@ from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.draft import Case, Eviction, Submit
-from autopilot.core.tracking.lifecycle import absorb
 from autopilot.core.verbs.evict import EvictDraft
 from tests.kits.hardware_world import PROFILES, Hardware, hardware
 
@@ -254,7 +255,7 @@ def queue_tree(*rows: tuple[str, int, int], priority: Mapping[str, int] | None =
 def taken_in(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
     """Memory after the commands, outcomes and snapshot of a tick."""
     obeyed = obey(memory, observation.commands, observation.now_s, policy)
-    return absorb(obeyed.memory, observation, policy, resumed=obeyed.resumed)
+    return absorb(obeyed.memory, Tick(memory, observation, policy, resumed=obeyed.resumed))
 
 
 def forecasts(snap: ClusterSnapshot, total_s: Mapping[str, float | Sequence[float]]) -> Forecasts:

@@ -109,7 +109,7 @@ class Deciding(Acting):
     @property
     def failures(self) -> int:
         """Effects that count as failed; enough of them pause the controller."""
-        return len(self.controller.memory.effects.failed)
+        return len(self.controller.memory.halt.failed)
 
     @property
     def attempts(self) -> int:

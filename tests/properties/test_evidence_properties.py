@@ -19,8 +19,9 @@ from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.tracking.gpu_errors import follow_errors, with_gravest
 from autopilot.core.tracking.hangs import doing_nothing
-from tests.kits.core_world import MODELS, holds, snapshot
+from tests.kits.core_world import AUTO, MODELS, holds, observe, snapshot
 from tests.kits.field_kit import Played, made, play_objects
+from tests.kits.ticks import follow
 from tests.kits.usage_world import facts_of
 
 POLICY = Policy(name="shipped")
@@ -153,7 +154,7 @@ def test_the_errors_of_each_gpu_are_a_history_of_its_own(steps: list[Any]) -> No
     for codes, booted, renumbered, trusted in steps:
         boots = [boot + now for boot, now in zip(boots, booted, strict=True)]
         view = with_gravest(memory, shown(codes, boots, renumbered))
-        memory = follow_errors(memory, view, trusted=trusted)
+        memory = follow(follow_errors, memory, observe(view), AUTO, blind=not trusted)
         plain = shown(codes, boots, renumbered=False).gpus.uuid.tolist()
         found = dict(zip(view.gpus.uuid.tolist(), view.gpus.xid.tolist(), strict=True))
         for gpu, code in enumerate(codes):

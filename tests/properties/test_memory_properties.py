@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.budget import BudgetMemory, Disruption
-from autopilot.core.model.memory.effects import EffectsMemory, Failure, InFlight
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
 from autopilot.core.model.memory.geometry import GeometryMemory, RecutRecord
-from autopilot.core.model.memory.halt import HaltMemory
+from autopilot.core.model.memory.halt import Failure, HaltMemory
 from autopilot.core.model.memory.intake import ClockDoubt, IntakeMemory, ViewRecord
 from autopilot.core.model.memory.people import Approval, OpenProposal, PeopleMemory, Rejection
 from autopilot.core.model.memory.plan import PlanMemory
@@ -170,7 +170,6 @@ memories = st.builds(
     effects=st.builds(
         EffectsMemory,
         in_flight=st.dictionaries(texts, in_flight, max_size=3),
-        failed=st.lists(st.builds(Failure, numbers, texts, texts), max_size=3).map(tuple),
     ),
     plan=st.builds(
         PlanMemory,
@@ -228,6 +227,7 @@ memories = st.builds(
     ),
     halt=st.builds(
         HaltMemory,
+        failed=st.lists(st.builds(Failure, numbers, texts, texts), max_size=3).map(tuple),
         last_kill=st.none() | st.builds(Command, st.just(CommandKind.KILL), texts, numbers),
         killed=st.booleans(),
         paused_reason=texts,

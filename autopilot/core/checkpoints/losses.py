@@ -16,10 +16,11 @@ import numpy as np
 
 from autopilot.core.checkpoints.earlier_stops import without_gone
 from autopilot.core.checkpoints.writers import writers_s
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.losses import Stop
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Cause, Instruction, Loss, Observation, Outcome, OutcomeKind, Proposal
+from autopilot.core.model.records import Cause, Instruction, Loss, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import F64, GPU_MILLI, ClusterSnapshot, State, WorkloadTable
 from autopilot.core.model.stops import Save, StopReason
 from autopilot.core.model.work import entry_milli, known_or
@@ -94,17 +95,16 @@ def share(counts: tuple[float, float] | None, prior: float) -> float:
 # --- afterwards -------------------------------------------------------------------------------------
 
 
-def remember_stops(
-    memory: ControllerMemory, effects: Sequence[Instruction], proposals: Sequence[Proposal], observation: Observation
-) -> ControllerMemory:
-    """Memory with the stops that `effects` instruct: victims that are evicted or shrunk."""
-    if not effects:
+def remember_stops(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
+    """Memory with the stops that are instructed now: victims that are evicted or shrunk."""
+    if not planned.stops:
         return memory
+    observation = planned.observation
     work, names = observation.snapshot.workloads, observation.snapshot.names
     tenants = dict(zip(work.id.tolist(), work.tenant.tolist(), strict=True))
-    victims = {(made.id, victim.workload): victim for made in proposals for victim in made.victims}
+    victims = {(made.id, victim.workload): victim for made in planned.plan.proposals for victim in made.victims}
     stops = []
-    for effect in effects:
+    for effect in planned.stops:
         victim = victims.get((effect.proposal_id, effect.subject.name))
         if victim is not None:
             stops.append(
@@ -138,15 +138,16 @@ def _for_others(effect: Instruction) -> bool:
     return effect.operation.stops and reason is not None and reason.for_others
 
 
-def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[ControllerMemory, tuple[Loss, ...]]:
-    """Memory with the save statistics and the counts of completed stops, and the actual losses of these stops.
+def settle_stops(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory with the save statistics and the counts of completed stops. Their actual losses are noted in `tick`.
 
     A stop is complete when its workload shows a later incarnation or has ended. A stop whose effect failed, or that is
     not complete within STOP_KEPT_S, is forgotten. A declined stop counts as a request without a checkpoint; one that
     could not be requested makes the work count as not saving.
     """
+    observation = tick.observation
     if not memory.losses.stops:
-        return without_gone(memory, observation.snapshot.workloads), ()
+        return without_gone(memory, observation.snapshot.workloads)
     work = observation.snapshot.workloads
     rows = {str(name): row for row, name in enumerate(work.id.tolist())}
     outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
@@ -177,7 +178,8 @@ def settle_stops(memory: ControllerMemory, observation: Observation) -> tuple[Co
     memory = without_gone(
         replace(memory, losses=replace(memory.losses, stops=tuple(still), weighed_stops=counts)), work
     )
-    return _learn(_not_saving(memory, unasked), asked, rows), tuple(losses)
+    tick.losses = tuple(losses)
+    return _learn(_not_saving(memory, unasked), asked, rows)
 
 
 def _not_saving(memory: ControllerMemory, unasked: Sequence[str]) -> ControllerMemory:

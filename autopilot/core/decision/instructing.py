@@ -1,16 +1,90 @@
-"""What an accepted proposal becomes: its instructions, and the start that waits for its victims."""
+"""What the accepted proposals of a plan become: instructions in order, and starts that wait for their victims."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
+from autopilot.core.checkpoints.writers import in_turn
 from autopilot.core.decision.planner import Planner
+from autopilot.core.model.capability import Planned
 from autopilot.core.model.identity import shape_digest
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.effects import InFlight
+from autopilot.core.model.memory.plan import Noted
 from autopilot.core.model.memory.starts import Part, PipelinedStart
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Code, Instruction, Observation, Proposal, Save, Subject, SubjectKind
+from autopilot.core.model.records import Code, Instruction, Observation, Plan, Proposal, Save, Subject, SubjectKind
 from autopilot.core.model.stops import StopReason
+from autopilot.core.planning.disruption import proposal_key
 from autopilot.core.planning.draft import Case
+from autopilot.core.planning.lending import parts_gpus
 from autopilot.core.verbs.evict import EvictOperation
 from autopilot.core.verbs.resize import ResizeOperation
+
+
+def carry_out(plan: Plan, planner: Planner, memory: ControllerMemory) -> tuple[Planned, tuple[Instruction, ...]]:
+    """What capabilities keep of a plan, and its instructions (evictions before admissions of one tick)."""
+    ctx, observation, policy = planner.ctx, planner.ctx.observation, planner.ctx.policy
+    accepted = [proposal for proposal in plan.proposals if proposal.accepted]
+    issued: dict[str, InFlight] = {}
+    for proposal in accepted:
+        for effect in effects_of(proposal, planner.cases[proposal.id], observation, policy, memory.fence):
+            issued[effect.id] = _issued(effect, proposal, planner, observation)
+    effects = [entry.instruction for entry in issued.values()]
+    stops = in_turn(
+        [effect for effect in effects if not effect.operation.needs_room],
+        memory.effects.in_flight.values(),
+        observation.snapshot,
+        ctx.losses.worst_gpu_s,
+        observation.now_s,
+        policy,
+    )
+    for effect in stops:
+        issued[effect.id] = replace(issued[effect.id], instruction=effect)
+    planned = Planned(
+        observation,
+        policy,
+        plan,
+        effects=tuple(issued.values()),
+        stops=stops,
+        starts=tuple(
+            landing_of(each, planner, observation, policy) for each in accepted if each.change.waits_for_victims
+        ),
+        disruptions=tuple(entry for each in accepted for entry in planner.disruptions.get(each.id, ())),
+        promises=tuple(planner.promises),
+        released=tuple(each.uid for each in ctx.standing.values() if each.workload in plan.released),
+        conditions=tuple(Noted(*entry) for entry in ctx.plan.conditions.items()),
+        advance=ctx.plan.advance,
+        drained=frozenset(ctx.plan.gone),
+        unneeded=ctx.plan.unneeded,
+        part_gpus=parts_gpus(ctx),
+        wishes_s={
+            key: planner.dwells_s.get(key, inf)
+            for key in (proposal_key(each) for each in plan.proposals if each.victims and not each.accepted)
+        },
+    )
+    return planned, (*stops, *(effect for effect in effects if effect.operation.needs_room))
+
+
+def _issued(effect: Instruction, proposal: Proposal, planner: Planner, observation: Observation) -> InFlight:
+    """The effect of a proposal, about to be sent."""
+    entries = planner.disruptions.get(proposal.id, ())
+    starts = effect.operation.needs_room
+    return InFlight(
+        effect,
+        "issued",
+        observation.now_s,
+        proposal.action,
+        proposal.tenant,
+        proposal.cost_gpu_s,
+        bool(entries) and all(entry.contract for entry in entries),
+        benefit_gpu_s=proposal.benefit_gpu_s,
+        digest=proposal.state_digest,
+        shape=shape_digest(observation.snapshot, planner.rows[effect.subject.uid]) if starts else "",
+        kind=proposal.kind,
+        reason=proposal.reason,
+    )
 
 
 def landing_of(proposal: Proposal, planner: Planner, observation: Observation, policy: Policy) -> PipelinedStart:

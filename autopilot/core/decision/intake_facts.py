@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from autopilot.core.decision.capabilities import CAPABILITIES
 from autopilot.core.facts.table import Kept, Table, fact, root
-from autopilot.core.idle.evidence import settle_notices
 from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import Obeyed, obey
 from autopilot.core.intake.sight import Sight, look
@@ -18,7 +18,6 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Observation, Outcome, View
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.tracking.idle_nodes import settle_offers
 
 Value = TypeVar("Value")
 
@@ -29,7 +28,10 @@ def _root(read: Callable[[IntakeFacts], Value]) -> Value:
 
 def _settled(clock: Reading, outcomes: tuple[Outcome, ...], now_s: float, policy: Policy) -> ControllerMemory:
     """Memory after the outcomes that count in every tick."""
-    return settle_offers(settle_notices(clock.memory, outcomes), outcomes, now_s, policy)
+    memory = clock.memory
+    for capability in CAPABILITIES:
+        memory = capability.settle(memory, outcomes, now_s, policy)
+    return memory
 
 
 def _sight(obeyed: Obeyed, snapshot: ClusterSnapshot, views: tuple[View, ...], now_s: float, policy: Policy) -> Sight:

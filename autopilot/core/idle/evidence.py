@@ -15,11 +15,12 @@ import numpy as np
 
 from autopilot.core.idle.sizing import watched
 from autopilot.core.idle.verdict import Activity, Holdings, entity_activity, idle_mask, work_activity
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.idle import IdleMemory, IdleOwner, IdleRecord, IdleStep
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S
-from autopilot.core.model.records import Observation, Outcome, OutcomeKind, Proposal
+from autopilot.core.model.records import Outcome, OutcomeKind
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, Gate, State
 from autopilot.core.model.work import held_gpus, holding_mask, named
 from autopilot.core.usage.contradiction import contradicted, memory_changes
@@ -35,12 +36,12 @@ KEPT_OUT = (Gate.REJECTED, Gate.SUSPENDED)
 _STANDS = (IdleStep.SEEN, IdleStep.NOTIFIED, IdleStep.MARKED)
 
 
-def remember_idle(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
+def remember_idle(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory with what this observation shows of idle work; empty where no action on it is on."""
-    known = memory.idle
+    policy, known = tick.policy, memory.idle
     if not any(policy.modes.on(effect) for effect in STEPS):
         return memory if known == IdleMemory() else replace(memory, idle=IdleMemory())
-    snapshot, now_s = observation.snapshot, observation.now_s
+    snapshot, now_s = tick.observation.snapshot, tick.now_s
     rows = {str(uid): row for row, uid in enumerate(snapshot.workloads.uid.tolist())} if known.records else {}
     known = _followed(known, snapshot, rows, now_s, policy)
     if known.shrunk:
@@ -56,7 +57,9 @@ def remember_idle(memory: ControllerMemory, observation: Observation, policy: Po
     return memory if known is memory.idle else replace(memory, idle=known)
 
 
-def settle_notices(memory: ControllerMemory, outcomes: Iterable[Outcome]) -> ControllerMemory:
+def settle_notices(
+    memory: ControllerMemory, outcomes: Iterable[Outcome], _now_s: float, _policy: Policy
+) -> ControllerMemory:
     """Memory with the notices that were given. An outcome counts in a blind tick too."""
     done = {each.instruction_id: each for each in outcomes if each.kind == OutcomeKind.DONE}
     if not done or not memory.idle.records:
@@ -99,28 +102,20 @@ def return_cost_gpu_s(owner: IdleOwner | None, freed_gpu_s: float, policy: Polic
     return (patience(owner, policy) - 1.0) * freed_gpu_s
 
 
-def with_marks(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
-    """Memory with the accepted marks of a plan."""
-    uids = {each.subject.uid for each in proposals if each.change.marks and each.accepted}
-    if not uids:
-        return memory
-    records = {
-        uid: replace(record, step=IdleStep.MARKED, step_s=now_s) if uid in uids else record
-        for uid, record in memory.idle.records.items()
-    }
-    return replace(memory, idle=replace(memory.idle, records=records))
-
-
-def with_ceilings(memory: ControllerMemory, proposals: Iterable[Proposal]) -> ControllerMemory:
-    """Memory with the services that accepted proposals scale down, and what they had."""
-    shrunk = dict(memory.idle.shrunk)
-    for each in proposals:
-        service = each.change.shrunk(each.subject) if each.accepted else None
+def enter_steps(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
+    """Memory with the accepted marks of a plan, and the services that it scales down with what they had."""
+    records, shrunk = dict(memory.idle.records), dict(memory.idle.shrunk)
+    for each in planned.plan.proposals:
+        if not each.accepted:
+            continue
+        uid, service = each.subject.uid, each.change.shrunk(each.subject)
+        if each.change.marks and uid in records:
+            records[uid] = replace(records[uid], step=IdleStep.MARKED, step_s=planned.now_s)
         if service is not None:
-            shrunk.setdefault(each.subject.uid, service)
-    if len(shrunk) == len(memory.idle.shrunk):
+            shrunk.setdefault(uid, service)
+    if records == memory.idle.records and len(shrunk) == len(memory.idle.shrunk):
         return memory
-    return replace(memory, idle=replace(memory.idle, shrunk=shrunk))
+    return replace(memory, idle=replace(memory.idle, records=records, shrunk=shrunk))
 
 
 # --- at every tick ------------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ repeats the last KILL, and only a RESUME of certainly later receipt ends it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isnan
 from typing import TypeVar
 
 from autopilot.core.model.approvals import approval_of, rejection_key, seen_of
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.codes import ON_PAPER
 from autopilot.core.model.identity import present_uids
 from autopilot.core.model.memory import ControllerMemory
@@ -28,7 +29,6 @@ from autopilot.core.model.records import (
     Evidence,
     Note,
     NoteCode,
-    Observation,
     Proposal,
     RejectionScope,
     Seen,
@@ -131,8 +131,7 @@ def _obey_one(
         return memory, _refused(NoteCode.RESUME_REFUSED, About.CONTROLLER, command)
     return replace(
         memory,
-        halt=replace(memory.halt, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan")),
-        effects=replace(memory.effects, failed=()),
+        halt=replace(memory.halt, killed=False, paused_reason="", paused_by="", paused_since_s=float("nan"), failed=()),
     ), None
 
 
@@ -227,15 +226,21 @@ def _without(entries: Mapping[str, Entry], key: str) -> dict[str, Entry]:
     return {name: entry for name, entry in entries.items() if name != key}
 
 
-def remember_open_proposals(
-    memory: ControllerMemory, proposals: Sequence[Proposal], observation: Observation, policy: Policy
-) -> ControllerMemory:
+def expire_rejections(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory without the rejections that are over."""
+    kept = {key: each for key, each in memory.people.rejections.items() if each.until_s > tick.now_s}
+    if len(kept) == len(memory.people.rejections):
+        return memory
+    return replace(memory, people=replace(memory.people, rejections=kept))
+
+
+def remember_open_proposals(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
     """Memory after a decision: its recommendations, and its effects under each approval.
 
     An approval stays until it has expired or its object is gone.
     """
-    now_s = observation.now_s
-    there = present_uids(observation.snapshot) if memory.people.approvals else frozenset()
+    now_s, policy, proposals = planned.now_s, planned.policy, planned.plan.proposals
+    there = present_uids(planned.observation.snapshot) if memory.people.approvals else frozenset()
     opened = open_after(memory.people.open_proposals, proposals, now_s)
     approvals = {
         key: each
@@ -285,10 +290,8 @@ def _as_shown(proposal: Proposal, before: OpenProposal | None, now_s: float) -> 
     return before if bare == before.proposal else OpenProposal(bare, before.since_s, now_s)
 
 
-def command_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
-    """Ends (s) of approvals, rejections and a pause of the autopilot itself."""
-    timers = [approval.given_s + policy.approval.valid_s for approval in memory.people.approvals.values()]
-    timers += [rejection.until_s for rejection in memory.people.rejections.values()]
-    if memory.halt.paused_reason and not memory.halt.paused_by:
-        timers.append(memory.halt.paused_since_s + policy.pause.length_s)
-    return timers
+def command_timers_s(memory: ControllerMemory, planned: Planned) -> Iterable[float]:
+    """Ends (s) of approvals and rejections."""
+    valid_s = planned.policy.approval.valid_s
+    yield from (approval.given_s + valid_s for approval in memory.people.approvals.values())
+    yield from (rejection.until_s for rejection in memory.people.rejections.values())

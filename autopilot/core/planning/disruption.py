@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autopilot.core.model.memory.budget import Disruption
-from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.model.work import gpu_part
@@ -86,13 +85,3 @@ def needed_gpus(draft: Draft, ctx: Context) -> float:
         return ctx.gpus_of(draft.placed.layout)
     work, row = ctx.observation.snapshot.workloads, draft.workload_row
     return 0.0 if row is None else float(work.gpus[row]) * gpu_part(work, row)
-
-
-def enter_in_ledger(
-    entries: tuple[Disruption, ...], disrupted: list[Disruption], cooled: dict[str, float], now_s: float, policy: Policy
-) -> None:
-    """Add stops to the ledger and, unless by contract, to the cool-downs."""
-    for entry in entries:
-        disrupted.append(entry)
-        if not entry.contract:
-            cooled[entry.uid] = now_s + policy.hysteresis.cool_down_s

@@ -16,6 +16,7 @@ from math import inf, log, log2
 
 import numpy as np
 
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.use import UseMemory
 from autopilot.core.model.policy import Policy
@@ -29,14 +30,13 @@ FORGOTTEN_GPU_S = 1e-3
 """Past use below this is dropped from memory."""
 
 
-def remember_use(
-    memory: ControllerMemory, snapshot: ClusterSnapshot, now_s: float, review_s: float, policy: Policy
-) -> ControllerMemory:
-    """Memory with the GPUs held from `now_s` on, and the past use as of `review_s`, the start of the review.
+def remember_use(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory with the GPUs held from now on, and the past use as of the start of the review.
 
-    Until `now_s`, the holding of the last observation counts. Nothing is kept if past use does not count.
+    Until now, the holding of the last observation counts. Nothing is kept if past use does not count.
     """
-    half_life_s, use = policy.tenancy.usage_half_life_s, memory.use
+    snapshot, now_s, review_s = tick.observation.snapshot, tick.now_s, tick.review_s
+    half_life_s, use = tick.policy.tenancy.usage_half_life_s, memory.use
     if not half_life_s or len(snapshot.queues.id) <= 2:
         return replace(memory, use=UseMemory()) if use.usage_at_s > -np.inf else memory
     since_s = use.usage_at_s if use.usage_at_s > -np.inf else now_s
@@ -53,14 +53,12 @@ def remember_use(
     return memory if use is memory.use else replace(memory, use=use)
 
 
-def remember_parts(
-    memory: ControllerMemory, part_gpus: Mapping[str, float], now_s: float, policy: Policy
-) -> ControllerMemory:
-    """Memory with the parts of the cluster from `now_s` on, GPUs by queue. Until then those of before count."""
-    half_life_s, use = policy.tenancy.usage_half_life_s, memory.use
+def remember_parts(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
+    """Memory with the parts of the cluster from now on, GPUs by queue. Until then those of before count."""
+    half_life_s, part_gpus, use = planned.policy.tenancy.usage_half_life_s, planned.part_gpus, memory.use
     if use.usage_at_s == -np.inf or not half_life_s or part_gpus == use.part_gpus:
         return memory
-    return replace(memory, use=replace(_summed(use, now_s, half_life_s), part_gpus=part_gpus))
+    return replace(memory, use=replace(_summed(use, planned.now_s, half_life_s), part_gpus=part_gpus))
 
 
 def _summed(use: UseMemory, now_s: float, half_life_s: float) -> UseMemory:

@@ -12,8 +12,9 @@ from math import floor
 
 import numpy as np
 
+from autopilot.core.model.capability import Tick
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy import Policy
+from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.policy_bounds import DAY_S
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.model.work import held_gpus
@@ -33,9 +34,14 @@ class Spent:
     days: int
 
 
-def remember_spending(memory: ControllerMemory, snapshot: ClusterSnapshot, now_s: float) -> ControllerMemory:
-    """Memory with the use since the last observation booked by day, and the GPUs held from now on."""
-    held = _held(snapshot)
+def remember_spending(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory with the use since the last observation booked by day, and the GPUs held from now on.
+
+    It stays as it is while no action that needs it is on.
+    """
+    if not tick.policy.modes.on(Effect.SUSPEND):
+        return memory
+    held, now_s = _held(tick.observation.snapshot), tick.now_s
     since_s = memory.spending.spent_until_s if memory.spending.spent_until_s > -np.inf else now_s
     if held == memory.spending.spending_gpus and memory.spending.spent_until_s > -np.inf:
         return memory  # nothing changed: the same rate continues

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy import Policy
-from autopilot.core.model.records import Observation, Proposal
 from autopilot.core.model.snapshot import State
 
 
@@ -18,23 +17,24 @@ def open_requests(memory: ControllerMemory) -> Mapping[str, tuple[str, int]]:
     return {uid: nodes for uid, nodes in asked if nodes is not None}
 
 
-def follow_requests(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
+def follow_requests(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory after a fresh and complete view: without gangs that wait no more, or that may ask again."""
     if not memory.nodes.requested_s:
         return memory
-    work = observation.snapshot.workloads
+    work, retry_s = tick.observation.snapshot.workloads, tick.policy.capacity.retry_s
     waiting = set(work.uid[work.state == State.PENDING].tolist())
     kept = {
         uid: since_s
         for uid, since_s in memory.nodes.requested_s.items()
-        if uid in waiting and observation.now_s < since_s + policy.capacity.retry_s
+        if uid in waiting and tick.now_s < since_s + retry_s
     }
     return replace(memory, nodes=replace(memory.nodes, requested_s=kept))
 
 
-def with_requests(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
+def enter_requests(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
     """Memory with the gangs for which nodes are asked for from now on."""
-    new = {each.subject.uid: now_s for each in proposals if each.accepted and each.change.asks_nodes}
+    now_s = planned.now_s
+    new = {each.subject.uid: now_s for each in planned.plan.proposals if each.accepted and each.change.asks_nodes}
     return (
         replace(memory, nodes=replace(memory.nodes, requested_s={**memory.nodes.requested_s, **new})) if new else memory
     )

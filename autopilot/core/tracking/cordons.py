@@ -6,15 +6,14 @@ for an error. If a person opens it meanwhile, it stays open. A node cordoned by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from autopilot.core.hardware.xid_facts import node_restarts, out_of_use
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.recovery import CordonRecord
-from autopilot.core.model.records import Observation, Proposal
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot
 from autopilot.core.tracking.under_recut import under_recut
 
@@ -49,11 +48,11 @@ def to_uncordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int
     ]
 
 
-def follow_cordons(memory: ControllerMemory, observation: Observation) -> ControllerMemory:
+def follow_cordons(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory after a fresh and complete view: without cordons that ended, and those that did not come about."""
     if not memory.recovery.cordons:
         return memory
-    nodes = observation.snapshot.nodes
+    observation, nodes = tick.observation, tick.observation.snapshot.nodes
     bad = out_of_use(nodes, observation.snapshot.gpus)[0]
     rows = {str(name): row for row, name in enumerate(nodes.id.tolist())}
     opened, kept = opened_by_people(memory, observation.snapshot), {}
@@ -90,11 +89,11 @@ def _under_way(memory: ControllerMemory, node: str) -> bool:
     return any(effect.operation.closes is not None and effect.subject.uid == node for effect in effects)
 
 
-def with_cordons(memory: ControllerMemory, proposals: Iterable[Proposal], now_s: float) -> ControllerMemory:
+def enter_cordons(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
     """Memory with the nodes that are cordoned from now on."""
     new = {
-        proposal.subject.name: CordonRecord(now_s)
-        for proposal in proposals
+        proposal.subject.name: CordonRecord(planned.now_s)
+        for proposal in planned.plan.proposals
         if proposal.accepted and proposal.change.closes
     }
     return (

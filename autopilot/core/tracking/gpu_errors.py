@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.hardware.xid_facts import Remedy, remedies, remedy_of
+from autopilot.core.model.capability import Tick
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.recovery import ErrorRecord
 from autopilot.core.model.snapshot import ClusterSnapshot
@@ -36,14 +37,15 @@ def with_gravest(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Cluster
     return replace(snapshot, gpus=replace(snapshot.gpus, xid=xid))
 
 
-def follow_errors(memory: ControllerMemory, snapshot: ClusterSnapshot, *, trusted: bool) -> ControllerMemory:
+def follow_errors(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory after a view that `with_gravest` made. A view that is not trusted ends no error."""
+    snapshot = tick.observation.snapshot
     gpus, nodes = snapshot.gpus, snapshot.nodes
     bad = np.flatnonzero(remedies(gpus.xid) > Remedy.NONE).tolist()
     if not bad and not memory.recovery.gpu_errors:
         return memory
     kept = dict(memory.recovery.gpu_errors)
-    if trusted:
+    if not tick.blind:
         shown = set(gpus.uuid.tolist())
         kept = {uuid: record for uuid, record in _in_force(memory, snapshot).items() if uuid not in shown}
     for row in bad:

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from autopilot.core.model.capability import Planned
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Effect, Policy
-from autopilot.core.model.records import Observation, Outcome, OutcomeKind
+from autopilot.core.model.records import Outcome, OutcomeKind
 
 
-def remember_idle_nodes(
-    memory: ControllerMemory, unneeded: Iterable[str], observation: Observation, policy: Policy
-) -> ControllerMemory:
+def remember_idle_nodes(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
     """Memory after a plan: since when each node is unneeded. Nodes that are gone are forgotten."""
-    if not policy.capacity.pools and not memory.nodes.offered_s:
+    if not planned.policy.capacity.pools and not memory.nodes.offered_s:
         return memory
-    there = set(observation.snapshot.nodes.id.tolist())
+    there = set(planned.observation.snapshot.nodes.id.tolist())
     return replace(
         memory,
         nodes=replace(
             memory.nodes,
-            idle_nodes_s={name: memory.nodes.idle_nodes_s.get(name, observation.now_s) for name in unneeded},
+            idle_nodes_s={name: memory.nodes.idle_nodes_s.get(name, planned.now_s) for name in planned.unneeded},
             offered_s={name: at_s for name, at_s in memory.nodes.offered_s.items() if name in there},
         ),
     )

@@ -18,22 +18,20 @@ and commands count there. An attempt counts when it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from autopilot.core.intake.sight import WORK, listed_s
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.memory.budget import CONTRACT_WINDOW_S
-from autopilot.core.model.memory.effects import Failure, InFlight
-from autopilot.core.model.objects import SubjectKind
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import UNNAMED, Cause, Instruction, Observation, Outcome, OutcomeKind, Subject
 from autopilot.core.model.snapshot import ClusterSnapshot, State
-from autopilot.core.model.units import counted
 from autopilot.core.model.work import leaves_still
-from autopilot.core.tracking.storms import count_failed, judge_storms, resume_all
+from autopilot.core.tracking.halt import failure_of
 
 _OPEN = frozenset({"reported", "held", "done", "conflict", "failed"})
 TRANSITIONS: dict[str, frozenset[str]] = {
@@ -50,9 +48,6 @@ ENDED = frozenset(state for state, following in TRANSITIONS.items() if not follo
 """Final states."""
 
 
-LEAST_OBJECTS = 3
-"""Everything is paused when effects of this many objects failed: fewer may be faults of the objects."""
-
 OF_ITS_OBJECT = frozenset({Cause.WEBHOOK, Cause.PLACE, Cause.HARM, Cause.CONFIG, Cause.LEVER})
 """Causes of the object of an effect, or of what the cluster is set up for: other effects may well come about."""
 
@@ -64,28 +59,6 @@ def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
         f"effect {entry.instruction.id}: {entry.state} -> {state} is not legal",
     )
     return replace(entry, state=state, since_s=now_s)
-
-
-def halted(memory: ControllerMemory, observation: Observation) -> str:
-    """Why nothing may act now: kill switch or pause; "" otherwise."""
-    if observation.kill_switch or memory.halt.killed:
-        return "kill switch"
-    return memory.halt.paused_reason
-
-
-def absorb(
-    memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool = False, resumed: bool = False
-) -> ControllerMemory:
-    """Memory after the commands of a tick, updated from outcomes, snapshot and time. Effects to be retried are `held`
-    in it.
-
-    A `blind` tick uses only outcomes. A person who `resumed` knows of the failures up to now.
-    """
-    if memory.effects.in_flight or observation.outcomes:
-        memory = _follow_effects(memory, observation, policy, blind=blind)
-    if resumed:
-        memory = resume_all(replace(memory, effects=replace(memory.effects, failed=(), refused_until_s={})))
-    return memory if blind else _expire(memory, observation, policy)
 
 
 @dataclass(slots=True)
@@ -132,34 +105,51 @@ def followed(
     return found
 
 
-def _follow_effects(
-    memory: ControllerMemory, observation: Observation, policy: Policy, *, blind: bool
-) -> ControllerMemory:
-    now_s = observation.now_s
-    outcomes = {outcome.instruction_id: outcome for outcome in observation.outcomes}
-    open_effects: dict[str, InFlight] = {}
-    declined, failed, again = [], [], {each.uid for each in memory.effects.failed}
-    failures = list(memory.effects.failed)
-    refused = dict(memory.effects.refused_until_s)
-    for after in followed(memory, observation, policy, blind=blind):
-        key = after.instruction.id
-        outcome = outcomes.get(key)
-        if after.state == "conflict" and outcome is not None and outcome.kind == OutcomeKind.DECLINED:
-            declined.append(after.instruction)
-        if after.state == "failed":
-            failed.append(after)
-            uid = after.instruction.subject.uid
-            counts = outcome is None or outcome.cause not in OF_ITS_OBJECT
-            failures += [failure_of(after, now_s)] if counts else []
-            if not counts or uid in again:  # also what fails for its own sake, without saying so
-                refused[uid] = now_s + policy.pause.window_s
-        if after.state not in ENDED:
-            open_effects[key] = after
-    memory = replace(
-        memory, effects=replace(memory.effects, in_flight=open_effects, failed=tuple(failures), refused_until_s=refused)
-    )
-    memory = count_failed(memory, (each for each in failed if each.instruction.subject.uid not in again), now_s)
-    return _without_declined(memory, declined, now_s, policy) if declined else memory
+def follow_effects(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory with the effects as outcomes, view and time leave them. Those to be retried are `held` in it.
+
+    A blind tick uses only outcomes. What failed and what declined is noted for the capabilities after this one.
+    """
+    before, now_s = memory.effects, tick.now_s
+    in_flight, refused = before.in_flight, dict(before.refused_until_s)
+    if in_flight or tick.observation.outcomes:
+        in_flight = {}
+        outcomes = {outcome.instruction_id: outcome for outcome in tick.observation.outcomes}
+        again = {each.uid for each in memory.halt.failed}
+        for after in followed(memory, tick.observation, tick.policy, blind=tick.blind):
+            outcome, uid = outcomes.get(after.instruction.id), after.instruction.subject.uid
+            if after.state == "conflict" and outcome is not None and outcome.kind == OutcomeKind.DECLINED:
+                tick.declined.append(after.instruction)
+            if after.state == "failed":
+                tick.failed += [after] if uid not in again else []
+                counts = outcome is None or outcome.cause not in OF_ITS_OBJECT
+                tick.failures += [failure_of(after, now_s)] if counts else []
+                if not counts or uid in again:  # also what fails for its own sake, without saying so
+                    refused[uid] = now_s + tick.policy.pause.window_s
+            if after.state not in ENDED:
+                in_flight[after.instruction.id] = after
+    if tick.resumed:
+        refused = {}
+    if not tick.blind:
+        refused = {uid: until_s for uid, until_s in refused.items() if until_s > now_s}
+    if in_flight is before.in_flight and refused == before.refused_until_s:
+        return memory
+    return replace(memory, effects=EffectsMemory(in_flight, refused))
+
+
+def enter_effects(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
+    """Memory with the effects that are issued now."""
+    if not planned.effects:
+        return memory
+    issued = {entry.instruction.id: entry for entry in planned.effects}
+    return replace(memory, effects=replace(memory.effects, in_flight={**memory.effects.in_flight, **issued}))
+
+
+def effect_timers_s(memory: ControllerMemory, planned: Planned) -> Iterable[float]:
+    """When a refused object may be asked again, and when to look for an effect that is reported done."""
+    yield from memory.effects.refused_until_s.values()
+    if any(entry.state == "reported" for entry in memory.effects.in_flight.values()):
+        yield planned.now_s + planned.policy.views.look_again_s
 
 
 def _answered(entry: InFlight, outcome: Outcome | None, now_s: float, policy: Policy) -> InFlight:
@@ -235,26 +225,6 @@ def _in_order(in_flight: Mapping[str, InFlight]) -> list[tuple[str, InFlight]]:
     return sorted(in_flight.items(), key=lambda item: (takes_room(item[1].instruction), item[0]))
 
 
-def _without_declined(
-    memory: ControllerMemory, declined: list[Instruction], now_s: float, policy: Policy
-) -> ControllerMemory:
-    """Memory after work declined to leave unsaved: it cools down, and pipelined starts that need it are given up.
-
-    The newcomers of these starts are planned again immediately, with other victims.
-    """
-    alone_s = max(policy.hysteresis.cool_down_s, policy.preemption.grace_s)
-    cooled = {**memory.budget.cooled_until_s, **{effect.subject.uid: now_s + alone_s for effect in declined}}
-    over = {effect.proposal_id for effect in declined}
-    pipelined_starts = tuple(
-        pipelined for pipelined in memory.starts.pipelined_starts if pipelined.proposal_id not in over
-    )
-    return replace(
-        memory,
-        budget=replace(memory.budget, cooled_until_s=cooled),
-        starts=replace(memory.starts, pipelined_starts=pipelined_starts),
-    )
-
-
 def takes_room(instruction: Instruction) -> bool:
     """True for effects that put work on GPUs: admissions, and resizes that grow a gang."""
     return instruction.operation.needs_room
@@ -286,60 +256,4 @@ def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now
             if key not in done and entry.instruction.deadline_s > now_s
         ),
         default=float("inf"),
-    )
-
-
-def failure_of(entry: InFlight, now_s: float) -> Failure:
-    """The failure of an effect, counted by its object."""
-    subject = entry.instruction.subject
-    of_cluster = subject.kind in {SubjectKind.NODE, SubjectKind.GPU}
-    return Failure(now_s, subject.uid, "" if of_cluster else entry.tenant)
-
-
-def _widespread(failed: tuple[Failure, ...], snapshot: ClusterSnapshot) -> bool:
-    """Whether failures say something of the cluster: they are of several objects, and not all of one tenant.
-
-    An object of the cluster is of no tenant. Where only one tenant has work, its failures alone count.
-    """
-    if len({each.uid for each in failed}) < LEAST_OBJECTS:
-        return False
-    tenants = {each.tenant for each in failed}
-    return "" in tenants or len(tenants) > 1 or len(set(snapshot.workloads.tenant.tolist())) < 2
-
-
-def _expire(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
-    """Drop expired entries; pause after too many failures."""
-    now_s = observation.now_s
-    pause, kept_s = policy.pause, max(policy.budget.window_s, policy.room.reversal_s, CONTRACT_WINDOW_S)
-    failed = tuple(each for each in memory.effects.failed if each.at_s + pause.window_s > now_s)
-    reason, since_s = memory.halt.paused_reason, memory.halt.paused_since_s
-    if reason and not memory.halt.paused_by and now_s >= since_s + pause.length_s:
-        reason, since_s, failed = "", float("nan"), ()
-    if not reason and len(failed) >= pause.failures and _widespread(failed, observation.snapshot):
-        objects = counted(len({each.uid for each in failed}), "object")
-        reason = f"{counted(len(failed), 'effect')} on {objects} failed within {pause.window_s:g} s"
-        since_s = now_s
-    memory = judge_storms(memory, now_s, policy)
-    disrupted = tuple(entry for entry in memory.budget.disrupted if entry.at_s + kept_s > now_s)
-    cooled = {key: until for key, until in memory.budget.cooled_until_s.items() if until > now_s}
-    no_pipelined = {key: until for key, until in memory.starts.no_pipelined_until_s.items() if until > now_s}
-    refused = {key: until for key, until in memory.effects.refused_until_s.items() if until > now_s}
-    rejections = {key: each for key, each in memory.people.rejections.items() if each.until_s > now_s}
-    if (
-        reason == memory.halt.paused_reason
-        and len(failed) == len(memory.effects.failed)
-        and len(disrupted) == len(memory.budget.disrupted)
-        and len(cooled) == len(memory.budget.cooled_until_s)
-        and len(no_pipelined) == len(memory.starts.no_pipelined_until_s)
-        and len(refused) == len(memory.effects.refused_until_s)
-        and len(rejections) == len(memory.people.rejections)
-    ):
-        return memory  # as at most ticks: nothing has expired
-    return replace(
-        memory,
-        effects=replace(memory.effects, failed=failed, refused_until_s=refused),
-        halt=replace(memory.halt, paused_reason=reason, paused_since_s=since_s),
-        budget=replace(memory.budget, disrupted=disrupted, cooled_until_s=cooled),
-        starts=replace(memory.starts, no_pipelined_until_s=no_pipelined),
-        people=replace(memory.people, rejections=rejections),
     )

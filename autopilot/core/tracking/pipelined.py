@@ -14,12 +14,13 @@ effect: victims that stopped are pending like all other work, and a gang that sh
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.starts import Part, PipelinedStart
@@ -238,3 +239,35 @@ def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) ->
 def shows(whatif: WhatIf, row: int, layout: Layout) -> bool:
     """True if the gang holds all of `layout` on the what-if."""
     return set(whatif.layout_of(row).places()).issuperset(layout.places())
+
+
+# --- memory -------------------------------------------------------------------------------------------
+
+
+def drop_declined(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory without starts that work declined to make room for, and without waits that are over.
+
+    The newcomers of these starts are planned again immediately, with other victims.
+    """
+    over, before = {effect.proposal_id for effect in tick.declined}, memory.starts
+    starts = tuple(each for each in before.pipelined_starts if each.proposal_id not in over)
+    until_s = before.no_pipelined_until_s
+    if not tick.blind:
+        until_s = {uid: end_s for uid, end_s in until_s.items() if end_s > tick.now_s}
+    if len(starts) == len(before.pipelined_starts) and len(until_s) == len(before.no_pipelined_until_s):
+        return memory
+    return replace(memory, starts=replace(before, pipelined_starts=starts, no_pipelined_until_s=until_s))
+
+
+def enter_starts(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
+    """Memory with the starts that wait for their victims from now on."""
+    if not planned.starts:
+        return memory
+    starts = (*memory.starts.pipelined_starts, *planned.starts)
+    return replace(memory, starts=replace(memory.starts, pipelined_starts=starts))
+
+
+def start_timers_s(memory: ControllerMemory, _planned: Planned) -> Iterable[float]:
+    """When a start is given up, and when a gang may have a new one."""
+    yield from memory.starts.no_pipelined_until_s.values()
+    yield from (each.deadline_s for each in memory.starts.pipelined_starts)

@@ -17,12 +17,13 @@ only, until a person lifts the cap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, isfinite, isnan
 
 import numpy as np
 
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.identity import rows_by_uid
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.losses import Stop
@@ -43,29 +44,26 @@ MOST_OPEN = 200
 """Cases that are followed at once; further ones are not recorded. Memory is read and written at each tick."""
 
 
-def remember_promises(memory: ControllerMemory, made: Sequence[Promise]) -> ControllerMemory:
+def remember_promises(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
     """Memory with the promises of the actions that are executed now."""
-    room = MOST_OPEN - len(memory.trust.promises)
-    return (
-        replace(memory, trust=replace(memory.trust, promises=(*memory.trust.promises, *made[: max(room, 0)])))
-        if made
-        else memory
-    )
+    if not planned.promises:
+        return memory
+    room = max(MOST_OPEN - len(memory.trust.promises), 0)
+    return replace(memory, trust=replace(memory.trust, promises=(*memory.trust.promises, *planned.promises[:room])))
 
 
-def follow_promises(
-    memory: ControllerMemory,
-    stops: Sequence[Stop],
-    losses: Sequence[Loss],
-    observation: Observation,
-    policy: Policy,
-) -> tuple[ControllerMemory, tuple[Realised, ...]]:
-    """Memory after a trusted view, and the cases that finished with it. `stops`: those before `losses` were settled."""
-    if not memory.trust.promises:
-        return memory, ()
+def follow_promises(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory after a trusted view, with the caps that begin now. The cases that finished are noted in `tick`."""
+    if memory.trust.promises:
+        memory = _followed(memory, tick)
+    return judge_promises(memory, tick.now_s, tick.policy)
+
+
+def _followed(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    observation, losses = tick.observation, tick.losses
     view = _View(observation)
     awaited = {stop.proposal_id for stop in memory.losses.stops}
-    forgotten = _forgotten(memory, stops, losses, observation)
+    forgotten = _forgotten(memory, tick.before.losses.stops, losses, observation)
     still: list[Promise] = []
     over: list[Realised] = []
     for before in memory.trust.promises:
@@ -82,8 +80,9 @@ def follow_promises(
     for case in over:
         if not case.unknown:
             record = records.get(case.action, PromiseRecord())
-            records[case.action] = _with_case(record, case, observation.now_s, policy.promises)
-    return replace(memory, trust=replace(memory.trust, promises=tuple(still), kept_promises=records)), tuple(over)
+            records[case.action] = _with_case(record, case, tick.now_s, tick.policy.promises)
+    tick.realised = tuple(over)
+    return replace(memory, trust=replace(memory.trust, promises=tuple(still), kept_promises=records))
 
 
 def _with_case(record: PromiseRecord, case: Realised, now_s: float, rules: Promises) -> PromiseRecord:
@@ -258,11 +257,11 @@ def _is_short(record: PromiseRecord, rules: Promises) -> bool:
     return realised_gpu_s < least_gain_gpu_s(promised_gpu_s, rules)
 
 
-def cap_notes(before: Mapping[str, PromiseRecord], memory: ControllerMemory) -> tuple[Note, ...]:
+def cap_notes(before: ControllerMemory, memory: ControllerMemory, _policy: Policy) -> tuple[Note, ...]:
     """A note on each cap that began or was lifted since."""
     notes = []
     for action, record in memory.trust.kept_promises.items():
-        was, now = before.get(action, PromiseRecord()).capped_s < inf, record.capped_s < inf
+        was, now = before.trust.kept_promises.get(action, PromiseRecord()).capped_s < inf, record.capped_s < inf
         if now and not was:
             promised_gpu_s, realised_gpu_s = sums_of(record)
             facts = (

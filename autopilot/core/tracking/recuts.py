@@ -23,9 +23,11 @@ import numpy as np
 
 from autopilot.core.hardware import mig
 from autopilot.core.intake.sight import listed_s
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.memory.effects import Failure, InFlight
+from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.memory.geometry import RecutRecord
+from autopilot.core.model.memory.halt import Failure
 from autopilot.core.model.policy import Effect, Policy
 from autopilot.core.model.records import About, Evidence, Geometry, Note, NoteCode, Observation, OutcomeKind
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut
@@ -87,25 +89,24 @@ def quarantined(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
     return named(snapshot.gpus.uuid, held)
 
 
-def follow_recuts(
-    before: ControllerMemory, memory: ControllerMemory, observation: Observation, policy: Policy
-) -> tuple[ControllerMemory, tuple[Note, ...]]:
-    """Memory after a fresh and complete view, and a note on each GPU that is quarantined or used again.
+def follow_recuts(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory after a fresh and complete view; with a note on each GPU that is quarantined or used again.
 
-    `before` is the memory before the effects were followed. Changes that nobody here started are followed too, while
-    the action is not off.
+    The effect of a change that is over ends with it, and one that went wrong counts as failed. Changes that nobody here
+    started are followed too, while the action is not off.
     """
+    observation, policy = tick.observation, tick.policy
     found = _with_others(memory, observation, policy)
     if not found:
-        return memory, ()
+        return memory
     rows = {str(uuid): row for row, uuid in enumerate(observation.snapshot.gpus.uuid.tolist())}
     effects = {
         entry.instruction.subject.uid: entry
         for entry in memory.effects.in_flight.values()
         if entry.instruction.operation.cuts_gpu
     }
-    refused = _refused(before, observation)
-    records, notes, over = {}, [], set()
+    refused = _refused(tick.before, observation)
+    records, over = {}, set()
     failed: list[Failure] = []
     changing: set[int] = set()  # nodes
     for uuid, record in sorted(found.items(), key=lambda item: item[1].state == "beside"):  # those wait for the others
@@ -126,7 +127,7 @@ def follow_recuts(
         if after.state == "changing" and row is not None:
             changing.add(int(observation.snapshot.gpus.node[row]))
         if after.state != record.state:
-            notes += _notes(uuid, record, after)
+            tick.notes += _notes(uuid, record, after)
             over.add(uuid)
             if record.state == "changing" and after.state == "quarantined":
                 failed.append(Failure(observation.now_s, uuid, ""))
@@ -135,12 +136,12 @@ def follow_recuts(
     in_flight = {
         key: entry for key, entry in memory.effects.in_flight.items() if entry.instruction.subject.uid not in over
     }
-    memory = replace(
+    return replace(
         memory,
         geometry=replace(memory.geometry, recuts=records),
-        effects=replace(memory.effects, in_flight=in_flight, failed=(*memory.effects.failed, *failed)),
+        effects=replace(memory.effects, in_flight=in_flight),
+        halt=replace(memory.halt, failed=(*memory.halt.failed, *failed)),
     )
-    return memory, tuple(notes)
 
 
 def _with_others(memory: ControllerMemory, observation: Observation, policy: Policy) -> dict[str, RecutRecord]:
@@ -266,14 +267,25 @@ def changes_in_hour(memory: ControllerMemory, pool: str, now_s: float) -> int:
     return sum(start_s + HOUR_S > now_s for record in records for start_s in record.starts_s)
 
 
-def recut_timers_s(memory: ControllerMemory, policy: Policy, now_s: float) -> list[float]:
+def enter_recuts(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
+    """Memory with the changes and drains that begin now, and without the drains that are over."""
+    recuts, now_s = dict(memory.geometry.recuts), planned.now_s
+    for proposal in planned.plan.proposals:
+        if proposal.accepted:
+            late_s = now_s + proposal.change.deadline_s(planned.policy)
+            recuts = dict(proposal.change.recorded(recuts, proposal.subject.uid, now_s, late_s))
+    recuts = beside(let_go(recuts, planned.drained, now_s), planned.observation.snapshot, now_s)
+    return replace(memory, geometry=replace(memory.geometry, recuts=recuts))
+
+
+def recut_timers_s(memory: ControllerMemory, planned: Planned) -> list[float]:
     """When a deadline passes, a dwell ends, a geometry may return, or a change leaves the hour of its limit; and when
     to look at a quarantined GPU again that seems to be repaired.
     """
-    rules, timers = policy.regeometry, []
+    rules, now_s, timers = planned.policy.regeometry, planned.now_s, []
     for record in memory.geometry.recuts.values():
         timers += [record.deadline_s] if record.state in {"draining", "changing", "beside", "other"} else []
-        timers += [now_s + policy.views.look_again_s] if record.state == "quarantined" and record.views else []
+        timers += [now_s + planned.policy.views.look_again_s] if record.state == "quarantined" and record.views else []
         timers += [record.since_s + rules.dwell_s, record.since_s + rules.return_s, record.turned_s + rules.return_s]
         timers += [start_s + HOUR_S for start_s in record.starts_s]
     return timers

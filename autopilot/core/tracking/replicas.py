@@ -12,6 +12,7 @@ from math import floor, inf, log, nan
 
 import numpy as np
 
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.replicas import ServiceRecord
 from autopilot.core.model.objectives import missed_ratio
@@ -47,9 +48,9 @@ Loads = tuple[tuple[int, float, float], ...]
 # --- measurements -----------------------------------------------------------------------------------
 
 
-def remember_services(memory: ControllerMemory, observation: Observation, policy: Policy) -> ControllerMemory:
+def remember_services(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory updated from the services: start-ups, loads, and the replicas that trusted forecasts call for."""
-    services = observation.snapshot.services
+    observation, policy, services = tick.observation, tick.policy, tick.observation.snapshot.services
     if not len(services.id) and not memory.replicas.services and not memory.replicas.starting_s:
         return memory
     now_s, dwell_s = observation.now_s, policy.scale_ahead.dwell_s
@@ -207,8 +208,9 @@ def room_until_s(record: ServiceRecord, rules: RoomRules) -> float:
     return max(record.room_s + rules.dwell_s, record.returned_s + rules.reversal_s)
 
 
-def floor_timers_s(memory: ControllerMemory, observation: Observation, policy: Policy) -> list[float]:
+def floor_timers_s(memory: ControllerMemory, planned: Planned) -> list[float]:
     """Times at which a floor may change: an entry leaves the dwell time, half a lease is over, a forecast is stale."""
+    observation, policy = planned.observation, planned.policy
     rules, services = policy.scale_ahead, observation.snapshot.services
     if not policy.modes.on(Effect.FLOOR):
         return []

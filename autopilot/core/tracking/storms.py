@@ -9,17 +9,17 @@ The guard `storm` pauses the action until a person resumes or nothing was counte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 from statistics import median
 
+from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.memory.trust import StormRecord, Touched
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy_storms import Storms
-from autopilot.core.model.records import About, Evidence, Note, NoteCode, Observation, Plan
+from autopilot.core.model.records import About, Evidence, Note, NoteCode
 
 MINUTE_S, HOUR_S, WEEK_S = 60.0, 3600.0, 7 * 86_400.0
 LEAST_HOURS = 24
@@ -29,17 +29,20 @@ Bins = tuple[tuple[float, int], ...]
 """(start, events) of bins that follow each other."""
 
 
-def count_failed(memory: ControllerMemory, failed: Iterable[InFlight], now_s: float) -> ControllerMemory:
-    """Memory after these effects failed."""
-    return _counted(memory, Counter(entry.action for entry in failed), now_s)
+def follow_failed(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
+    """Memory after the effects that failed in this tick, and with the storms that begin and end now."""
+    memory = _counted(memory, Counter(entry.action for entry in tick.failed), tick.now_s)
+    if tick.resumed:
+        memory = _resumed(memory)
+    return memory if tick.blind else judge_storms(memory, tick.now_s, tick.policy)
 
 
-def count_acts(memory: ControllerMemory, plan: Plan, observation: Observation) -> ControllerMemory:
+def count_acts(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
     """Memory after the accepted proposals of a tick: their reversals and changes of geometry."""
-    now_s, services = observation.now_s, observation.snapshot.services
+    now_s, services = planned.now_s, planned.observation.snapshot.services
     touched = {(each.action, each.uid): each for each in memory.trust.touched if each.at_s + HOUR_S > now_s}
     acts: Counter[str] = Counter()
-    for proposal in plan.proposals:
+    for proposal in planned.plan.proposals:
         events, action, change = 0, proposal.action, proposal.change
         if not proposal.accepted or change.only_holds:
             continue
@@ -55,7 +58,7 @@ def count_acts(memory: ControllerMemory, plan: Plan, observation: Observation) -
         acts[action] += events + change.cuts_gpu
     if touched or memory.trust.touched:
         memory = replace(memory, trust=replace(memory.trust, touched=tuple(touched.values())))
-    return _counted(memory, acts, now_s)
+    return judge_storms(_counted(memory, acts, now_s), now_s, planned.policy)
 
 
 def _counted(memory: ControllerMemory, acts: Counter[str], now_s: float) -> ControllerMemory:
@@ -114,22 +117,23 @@ def _judged(record: StormRecord, now_s: float, rules: Storms) -> StormRecord:
     return record
 
 
-def resume_all(memory: ControllerMemory) -> ControllerMemory:
+def _resumed(memory: ControllerMemory) -> ControllerMemory:
     """Memory after a person resumed: no storm, and the events so far count for no new one."""
     ended = {name: replace(each, since_s=inf, events=0, minutes=()) for name, each in memory.trust.storms.items()}
     return replace(memory, trust=replace(memory.trust, storms=ended)) if ended else memory
 
 
-def storm_timers_s(memory: ControllerMemory, policy: Policy) -> list[float]:
+def storm_timers_s(memory: ControllerMemory, planned: Planned) -> Iterable[float]:
     """When calm ends a storm."""
-    return [each.last_s + policy.storms.calm_s for each in memory.trust.storms.values() if each.since_s < inf]
+    calm_s = planned.policy.storms.calm_s
+    yield from (each.last_s + calm_s for each in memory.trust.storms.values() if each.since_s < inf)
 
 
-def storm_notes(before: Mapping[str, StormRecord], memory: ControllerMemory, policy: Policy) -> tuple[Note, ...]:
+def storm_notes(before: ControllerMemory, memory: ControllerMemory, policy: Policy) -> tuple[Note, ...]:
     """A note on each storm that began or ended since."""
     notes = []
     for action, record in memory.trust.storms.items():
-        was, now = before.get(action, StormRecord()).since_s < inf, record.since_s < inf
+        was, now = before.trust.storms.get(action, StormRecord()).since_s < inf, record.since_s < inf
         if now and not was:
             limit = Evidence("limit", limit_of(record, memory.now_s, policy.storms))
             facts = (Evidence("events", record.events), limit, Evidence("calm", policy.storms.calm_s, "s"))

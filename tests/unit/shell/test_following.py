@@ -44,7 +44,7 @@ def test_a_late_outcome_is_part_of_the_next_observation() -> None:
     controller.tick(1.0)
     assert world.calls == [(1, []), (1, [sent.id])]
     assert [each.kind for each in world.seen[-2][0].outcomes] == [OutcomeKind.ACCEPTED, OutcomeKind.FAILED]
-    assert len(controller.memory.effects.failed) == 1
+    assert len(controller.memory.halt.failed) == 1
     assert world.log.index("advance") < world.log.index("collect")
 
 

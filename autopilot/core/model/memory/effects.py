@@ -1,4 +1,4 @@
-"""Effects under way, and what failed lately."""
+"""Effects under way."""
 
 from __future__ import annotations
 
@@ -29,19 +29,9 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """One failed effect: its object, and the tenant of it; "" for an object of the cluster, a node or a GPU."""
-
-    at_s: Time
-    uid: str
-    tenant: str
-
-
-@dataclass(frozen=True, slots=True)
 class EffectsMemory:
     """Effects by id (core/tracking/lifecycle.py)."""
 
     in_flight: Mapping[str, InFlight] = field(default_factory=dict)
     # uid of an object for whose own sake the cluster refused an effect -> no new one before this time
     refused_until_s: Mapping[str, Time] = field(default_factory=dict)
-    failed: tuple[Failure, ...] = ()  # failed effects inside the pause window

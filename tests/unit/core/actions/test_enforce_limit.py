@@ -15,9 +15,10 @@ from autopilot.core.model.records import About, Evidence, Note, Save
 from autopilot.core.quota.spending import remember_spending, runaways, spent_by
 from autopilot.core.verbs.evict import EvictOperation
 from autopilot.memory_store import memory_text, read_memory_text
-from tests.kits.core_world import decide, evicted, holds, observe, snapshot, with_policy
+from tests.kits.core_world import AUTO, decide, evicted, holds, observe, snapshot, with_policy
 from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER, tenants
+from tests.kits.ticks import follow
 
 HOUR_S = 3600.0
 
@@ -77,18 +78,18 @@ def test_below_auto_it_is_recommended_and_nothing_happens() -> None:
 
 def spent(days: int, gpus: int, wide: int = 8, now_s: float | None = None) -> ControllerMemory:
     """Memory of a tenant that held `gpus` GPUs for `days` days, and then `wide` for half a day."""
-    memory = remember_spending(ControllerMemory(), snapshot("1x8", [holds("g", gpus)]), 0.0)
-    memory = remember_spending(memory, snapshot("1x8", [holds("g", wide)]), days * DAY_S)
-    return remember_spending(memory, snapshot("1x8", []), now_s or (days + 0.5) * DAY_S)
+    memory = follow(remember_spending, ControllerMemory(), observe(snapshot("1x8", [holds("g", gpus)]), 0.0), AUTO)
+    memory = follow(remember_spending, memory, observe(snapshot("1x8", [holds("g", wide)]), days * DAY_S), AUTO)
+    return follow(remember_spending, memory, observe(snapshot("1x8", []), now_s or (days + 0.5) * DAY_S), AUTO)
 
 
 def test_use_is_counted_by_day_however_the_ticks_fall() -> None:
     """One look after ten days and a look every hour give the same days, to the last bit."""
     snap = snapshot("1x8", [holds("g", 3), holds("h", 2, tenant=1)])
-    once = remember_spending(ControllerMemory(), snap, 0.0)
+    once = follow(remember_spending, ControllerMemory(), observe(snap, 0.0), AUTO)
     often = once
     for hour in range(1, 240):
-        often = remember_spending(often, snap, hour * HOUR_S)
+        often = follow(remember_spending, often, observe(snap, hour * HOUR_S), AUTO)
     assert often == once
     assert spent_by(once, 10 * DAY_S) == spent_by(often, 10 * DAY_S)
     found = spent_by(once, 10 * DAY_S)["t0"]

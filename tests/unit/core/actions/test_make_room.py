@@ -19,6 +19,7 @@ from autopilot.core.preemption.room_sources import SOURCES
 from autopilot.core.tracking.replicas import remember_services, room_until_s
 from tests.kits.core_world import AUTO, decide, holds, observe, queue_tree, snapshot, waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.ticks import follow
 
 EVERY = {f.name: Mode.AUTO for f in fields(Modes)}
 ACTING = with_policy(AUTO, modes=EVERY, hysteresis={"dwell_s": 0.0}, scale_ahead={"level": 0.9})
@@ -147,7 +148,7 @@ def test_room_that_was_made_later_is_not_forgotten() -> None:
     assert step.memory.starts.pipelined_starts[0].since_s == NOW_S
     record = replace(LEARNED["chat"], room_s=NOW_S + 30.0)
     memory = replace(step.memory, replicas=replace(step.memory.replicas, services={"chat": record}))
-    after = remember_services(memory, replace(seen(burst()), now_s=NOW_S + 60.0), ACTING)
+    after = follow(remember_services, memory, replace(seen(burst()), now_s=NOW_S + 60.0), ACTING)
     assert after.replicas.services["chat"].room_s == NOW_S + 30.0
     fresh = replace(step.memory, replicas=replace(step.memory.replicas, services=LEARNED))
-    assert remember_services(fresh, seen(burst()), ACTING).replicas.services["chat"].room_s == NOW_S
+    assert follow(remember_services, fresh, seen(burst()), ACTING).replicas.services["chat"].room_s == NOW_S

@@ -61,7 +61,7 @@ def test_a_request_that_failed_is_repeated_later() -> None:
     ended = (Outcome(effect.id, OutcomeKind.CONFLICT, 310.0, "Failed"),)
     second = look(310.0, [waits("g", 32)], first.memory, outcomes=ended)
     assert not asked(second)
-    assert not second.memory.effects.failed
+    assert not second.memory.halt.failed
     assert second.wake_at_s <= 7500.0
     assert asked(look(7500.0, [waits("g", 32)], second.memory)) == [("g", POOL, 2)]
 

@@ -275,7 +275,7 @@ def test_a_floor_that_is_not_seen_by_its_deadline_is_asked_for_again_and_then_fa
         memory, ids = step.memory, [*ids, [each.id for each in step.instructions]]
     assert ids[:2] == [[effect.id], [effect.id]]
     assert ids[2] == [f"460/{effect.proposal_id}"]
-    assert len(memory.effects.failed) == 1
+    assert len(memory.halt.failed) == 1
 
 
 def test_outcomes_end_a_floor_under_way() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.checkpoints.losses import REQUESTS, Losses, saves_ratio, settle_stops, share, stop_losses
+from autopilot.core.model.capability import Tick
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.effects import EffectsMemory, InFlight
 from autopilot.core.model.memory.losses import LossesMemory, Stop
@@ -24,7 +25,7 @@ from simulator.world.facts import Stopped
 from simulator.world.physics import CHARGED, IDEAL, REAL, Physics
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory
-from tests.kits.core_world import Disrupt, decide, done, holds, snapshot, waits, with_policy, world
+from tests.kits.core_world import AUTO, Disrupt, decide, done, holds, snapshot, waits, with_policy, world
 from tests.kits.instructions import instruct
 from tests.kits.ticking_world import EAGER, Ticking
 
@@ -131,7 +132,8 @@ def settled(
     memory: ControllerMemory, *work: Any, now_s: float = NOW_S + 60.0, **more: Any
 ) -> tuple[ControllerMemory, tuple[Loss, ...]]:
     """One look at the cluster."""
-    return settle_stops(memory, world("1x8", work, now_s, **more))
+    tick = Tick(memory, world("1x8", work, now_s, **more), AUTO)
+    return settle_stops(memory, tick), tick.losses
 
 
 def test_what_was_really_lost_is_told_once_the_victim_has_left() -> None:

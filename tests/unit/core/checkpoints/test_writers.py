@@ -91,7 +91,7 @@ def test_who_declines_stays_and_another_is_told() -> None:
     assert play.leaving() == ["dear"]
     assert [pipelined.victims[0].workload for pipelined in play.memory.starts.pipelined_starts] == ["dear"]
     assert play.memory.budget.cooled_until_s["cheap"] == 9601.0
-    assert not play.memory.effects.failed
+    assert not play.memory.halt.failed
     (note,) = step.decision.notes
     assert note == Note(NoteCode.VICTIM_CANNOT_SAVE, About.WORKLOAD, "cheap", facts=(Evidence("start_of", "w"),))
     words = "cheap cannot save within its grace and stays; the start of w there is given up"

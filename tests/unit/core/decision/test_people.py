@@ -8,8 +8,8 @@ from itertools import permutations
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.memory.effects import EffectsMemory, Failure, InFlight
-from autopilot.core.model.memory.halt import HaltMemory
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
+from autopilot.core.model.memory.halt import Failure, HaltMemory
 from autopilot.core.model.records import (
     Code,
     Command,
@@ -90,9 +90,8 @@ def test_a_resume_forgets_the_failures_of_its_own_tick() -> None:
     effect = instruct("a", AdmitOperation(slots=()), "0/p", deadline_s=50.0, fence=0)
     entry = InFlight(effect, "issued", 0.0, "admit_gang", "t", 0.0, contract=False, attempts=3)
     memory = ControllerMemory(
-        effects=EffectsMemory(
-            in_flight={"0/p": entry}, failed=tuple(Failure(60.0 + 10 * k, f"u{k}", f"t{k}") for k in range(4))
-        )
+        effects=EffectsMemory(in_flight={"0/p": entry}),
+        halt=HaltMemory(failed=tuple(Failure(60.0 + 10 * k, f"u{k}", f"t{k}") for k in range(4))),
     )
     outcomes = (Outcome("0/p", OutcomeKind.FAILED, 100.0, "refused"),)
 
@@ -101,7 +100,7 @@ def test_a_resume_forgets_the_failures_of_its_own_tick() -> None:
         return taken_in(memory, seen, AUTO)
 
     assert at_once().halt.paused_reason == "5 effects on 5 objects failed within 900 s"
-    assert (at_once(said(RESUME, 1)).halt.paused_reason, at_once(said(RESUME, 1)).effects.failed) == ("", ())
+    assert (at_once(said(RESUME, 1)).halt.paused_reason, at_once(said(RESUME, 1)).halt.failed) == ("", ())
 
 
 def test_numbers_give_the_order() -> None:

@@ -61,7 +61,7 @@ def test_a_retry_waits_while_its_action_may_not_act(mode: Mode) -> None:
     assert [each.id for each in back.instructions] == [first.instructions[0].id]
     late = decide(later(120.0, [waits("a", 8)]), held, step.memory)
     assert (late.instructions, states(late)) == ((), {})
-    assert not late.memory.effects.failed
+    assert not late.memory.halt.failed
 
 
 def test_a_retry_on_a_view_two_hours_old_does_not_leave() -> None:

@@ -334,4 +334,4 @@ def test_outcomes_and_people_count_while_blind() -> None:
     )
     assert not lost.memory.effects.in_flight
     assert step.memory.halt.killed
-    assert ControllerMemory().effects.failed == step.memory.effects.failed
+    assert ControllerMemory().halt.failed == step.memory.halt.failed

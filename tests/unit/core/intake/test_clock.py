@@ -21,7 +21,8 @@ from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.memory.budget import BudgetMemory, Disruption
-from autopilot.core.model.memory.effects import EffectsMemory, Failure, InFlight
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
+from autopilot.core.model.memory.halt import Failure, HaltMemory
 from autopilot.core.model.memory.intake import ClockDoubt, IntakeMemory
 from autopilot.core.model.memory.people import Approval, PeopleMemory
 from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
@@ -231,10 +232,8 @@ def test_a_moved_memory_comes_back() -> None:
     effect = instruct("v", replace(STOP, grace_s=120.0), "e", deadline_s=500.0)
     memory = ControllerMemory(
         now_s=100.0,
-        effects=EffectsMemory(
-            in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)},
-            failed=(Failure(60.0, "u", "t"),),
-        ),
+        effects=EffectsMemory(in_flight={"e": InFlight(effect, "issued", 90.0, "preempt", "t", 0.0, False)}),
+        halt=HaltMemory(failed=(Failure(60.0, "u", "t"),)),
         budget=BudgetMemory(disrupted=(Disruption(80.0, "v", "t", (), False),), cooled_until_s={"v": 700.0}),
         spending=SpendingMemory(spent_gpu_s={"t": ((0, 5.0),)}),
         plan=PlanMemory(conditions=(Noted(Condition(ConditionKind.STUCK, "v", 0), 70.0),)),
@@ -242,7 +241,7 @@ def test_a_moved_memory_comes_back() -> None:
     later = moved(memory, 10 * 86_400.0)
     assert later.effects.in_flight["e"].instruction.deadline_s == 864_500.0
     assert later.effects.in_flight["e"].instruction.operation.grace_s == 120.0
-    assert (later.budget.disrupted[0].at_s, later.effects.failed, later.budget.cooled_until_s) == (
+    assert (later.budget.disrupted[0].at_s, later.halt.failed, later.budget.cooled_until_s) == (
         864_080.0,
         (Failure(864_060.0, "u", "t"),),
         {"v": 864_700.0},

@@ -14,8 +14,9 @@ from autopilot.core.model.memory.use import UseMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.quota.past_use import LEAST_RATIO, corrected_weights, fades_in_s, remember_parts, remember_use
-from tests.kits.core_world import AUTO, Item, holds, queue_tree, snapshot, waits, with_policy
+from tests.kits.core_world import AUTO, Item, holds, observe, queue_tree, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, Ticking, tenants
+from tests.kits.ticks import follow, planned
 
 HALF_S = 7200.0
 REVIEW_S = 300.0
@@ -31,7 +32,7 @@ def held(a: int, b: int = 0) -> ClusterSnapshot:
 
 def seen(memory: ControllerMemory, what: ClusterSnapshot, now_s: float, policy: Policy = POLICY) -> ControllerMemory:
     """Memory after a tick at that time."""
-    return remember_use(memory, what, now_s, now_s // REVIEW_S * REVIEW_S, policy)
+    return follow(remember_use, memory, observe(what, now_s), policy, review_s=now_s // REVIEW_S * REVIEW_S)
 
 
 def test_an_hour_of_use_is_its_integral_and_halves_with_time() -> None:
@@ -154,14 +155,19 @@ def test_the_sum_is_what_simple_accounting_gives(changes: list[tuple[int, int, i
         assert memory.use.usage_gpu_s.get(name, 0.0) == pytest.approx(expected, abs=2e-2, rel=1e-9)
 
 
+def parted(memory: ControllerMemory, gpus: float, now_s: float) -> ControllerMemory:
+    """Memory after a plan in which a queue has this part of the cluster."""
+    return remember_parts(memory, planned(observe(held(0), now_s), POLICY, part_gpus={"a": gpus}))
+
+
 def test_the_part_of_a_queue_is_summed_like_its_use() -> None:
     """Four GPUs for one half-life count 4 x half-life / (2 ln 2), whatever it held; the review sees it at its start."""
-    memory = remember_parts(seen(ControllerMemory(), held(8), 0.0), {"a": 4.0}, 0.0, POLICY)
+    memory = parted(seen(ControllerMemory(), held(8), 0.0), 4.0, 0.0)
     assert memory.use.standing_part_gpu_s == {}
     later = seen(memory, held(0), HALF_S + 100.0)
     assert later.use.standing_part_gpu_s["a"] == pytest.approx(4 * HALF_S / (2 * log(2)))
-    assert remember_parts(later, {"a": 4.0}, HALF_S + 150.0, POLICY) is later
-    changed = remember_parts(later, {"a": 2.0}, HALF_S + 200.0, POLICY)
+    assert parted(later, 4.0, HALF_S + 150.0) is later
+    changed = parted(later, 2.0, HALF_S + 200.0)
     assert changed.use.part_gpu_s["a"] > later.use.standing_part_gpu_s["a"]
     assert (
         seen(changed, held(0), HALF_S + 200.0, with_policy(POLICY, tenancy={"usage_half_life_s": 0.0})).use.part_gpu_s

@@ -10,7 +10,8 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.recovery import ErrorRecord, RecoveryMemory
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.tracking.gpu_errors import follow_errors, with_gravest
-from tests.kits.core_world import snapshot
+from tests.kits.core_world import AUTO, observe, snapshot
+from tests.kits.ticks import follow
 
 KNOWN = ErrorRecord(79, "node-0", "1")
 CODES = st.sampled_from((-1, 0, 13, 31, 45, 154, 200, 95, 140, 79, 151))
@@ -28,7 +29,7 @@ def test_a_lesser_code_never_clears_a_greater_one(steps: list[tuple[int, str, bo
     memory, gravest, last = ControllerMemory(), Remedy.NONE, "1"
     for code, boot, trusted in steps:
         view = with_gravest(memory, seen(code, boot))
-        memory = follow_errors(memory, view, trusted=trusted)
+        memory = follow(follow_errors, memory, observe(view), AUTO, blind=not trusted)
         if boot != last or code == 0:
             gravest = Remedy.NONE
         gravest, last = max(gravest, remedy_of(code)), boot
@@ -39,17 +40,17 @@ def test_a_lesser_code_never_clears_a_greater_one(steps: list[tuple[int, str, bo
 
 def test_codes_of_applications_are_not_remembered() -> None:
     """A fleet shows them for weeks."""
-    assert follow_errors(ControllerMemory(), seen(45), trusted=True) == ControllerMemory()
+    assert follow(follow_errors, ControllerMemory(), observe(seen(45)), AUTO) == ControllerMemory()
 
 
 def test_a_gpu_that_vanishes_keeps_its_error() -> None:
     """Its node has not booted; the record ends with the node, once a trusted view lacks it."""
     memory = ControllerMemory(recovery=RecoveryMemory(gpu_errors={"GPU-lost": KNOWN}))
-    assert follow_errors(memory, seen(0), trusted=True) == memory
-    assert not follow_errors(memory, seen(0, "2"), trusted=True).recovery.gpu_errors
+    assert follow(follow_errors, memory, observe(seen(0)), AUTO) == memory
+    assert not follow(follow_errors, memory, observe(seen(0, "2")), AUTO).recovery.gpu_errors
     elsewhere = ControllerMemory(recovery=RecoveryMemory(gpu_errors={"GPU-lost": ErrorRecord(79, "node-9", "1")}))
-    assert not follow_errors(elsewhere, seen(0), trusted=True).recovery.gpu_errors
-    assert follow_errors(elsewhere, seen(0), trusted=False) == elsewhere
+    assert not follow(follow_errors, elsewhere, observe(seen(0)), AUTO).recovery.gpu_errors
+    assert follow(follow_errors, elsewhere, observe(seen(0)), AUTO, blind=True) == elsewhere
 
 
 def test_without_a_record_the_snapshot_stays_as_it_is() -> None:

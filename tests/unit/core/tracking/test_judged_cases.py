@@ -14,6 +14,7 @@ from autopilot.core.model.promises import DayOfCases, PromiseRecord
 from autopilot.core.tracking.promises import follow_promises, judge_promises, sums_of
 from tests.kits.core_world import world
 from tests.kits.ticking_world import EAGER
+from tests.kits.ticks import follow
 from tests.unit.core.tracking.test_promises import BOOKED, kept, runs
 
 
@@ -31,7 +32,7 @@ def test_the_newest_cases_count() -> None:
     """`promises.most_cases` of them, and the sums of those before."""
     policy = replace(EAGER, promises=Promises(most_cases=20))
     memory = ControllerMemory(trust=TrustMemory(promises=(BOOKED,), kept_promises={"preempt": kept(1.0, 1.0)}))
-    memory, _ = follow_promises(memory, (), (), world("2x8", runs(8, 1000.0), 9000.0), policy)
+    memory = follow(follow_promises, memory, world("2x8", runs(8, 1000.0), 9000.0), policy)
     record = memory.trust.kept_promises["preempt"]
     assert record.cases == (*((1.0, 1.0),) * 19, (100.0, 8 * 3000.0))
     assert record.before == (DayOfCases(0, 1, 1.0, 1.0),)
@@ -44,7 +45,7 @@ def test_displaced_cases_are_forgotten_after_a_week() -> None:
     before = (DayOfCases(-8, 5, 50.0, 50.0), DayOfCases(-7, 5, 50.0, 50.0), DayOfCases(-6, 3, 30.0, 30.0))
     record = replace(kept(1.0, 1.0), before=(*before, DayOfCases(0, 2, 2.0, 2.0)))
     memory = ControllerMemory(trust=TrustMemory(promises=(BOOKED,), kept_promises={"preempt": record}))
-    memory, _ = follow_promises(memory, (), (), world("2x8", runs(8, 1000.0), 9000.0), policy)
+    memory = follow(follow_promises, memory, world("2x8", runs(8, 1000.0), 9000.0), policy)
     assert memory.trust.kept_promises["preempt"].before == (before[-1], DayOfCases(0, 3, 3.0, 3.0))
 
 

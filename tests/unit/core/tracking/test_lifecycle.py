@@ -7,17 +7,20 @@ from itertools import product
 
 import pytest
 
+from autopilot.core.decision.capabilities import absorb
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.budget import BudgetMemory, Disruption
-from autopilot.core.model.memory.effects import EffectsMemory, Failure, InFlight
+from autopilot.core.model.memory.effects import EffectsMemory, InFlight
+from autopilot.core.model.memory.halt import Failure, HaltMemory
 from autopilot.core.model.records import Cause, Command, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
-from autopilot.core.tracking.lifecycle import ENDED, TRANSITIONS, absorb, next_deadline_s, step_to
+from autopilot.core.tracking.lifecycle import ENDED, TRANSITIONS, next_deadline_s, step_to
 from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, decide, done, holds, started, taken_in, waits, world
 from tests.kits.instructions import STOP, instruct
+from tests.kits.ticks import follow
 
 EFFECT = instruct("a", AdmitOperation(slots=()), "0/admit-a", deadline_s=120.0, proposal_id="admit-a")
 EVICT = instruct("a", STOP, "0/evict-a", deadline_s=120.0, proposal_id="evict-a")
@@ -39,8 +42,8 @@ def after(
     """Memory one tick later; by default nothing is visible yet."""
     seen = observation or world("1x8", [waits("a") if item.instruction.kind == "admit" else holds("a")], now_s)
     seen = replace(seen, now_s=now_s, outcomes=() if outcome is None else (outcome,))
-    return absorb(
-        ControllerMemory(effects=EffectsMemory(in_flight={item.instruction.id: item})), seen, AUTO, blind=blind
+    return follow(
+        absorb, ControllerMemory(effects=EffectsMemory(in_flight={item.instruction.id: item})), seen, AUTO, blind=blind
     )
 
 
@@ -115,7 +118,7 @@ def test_every_legal_step_is_taken_for_its_reason(
 ) -> None:
     """Outcome, snapshot and deadline each move an effect; no attempt is counted before it is sent."""
     memory = after(entry(state=before, attempts=attempts), now_s, outcome, observation)
-    assert len(memory.effects.failed) == (then == "failed")
+    assert len(memory.halt.failed) == (then == "failed")
     if then in ENDED:
         assert not memory.effects.in_flight
         return
@@ -162,7 +165,7 @@ def test_an_eviction_that_is_late_has_not_failed_while_its_pods_stop() -> None:
     leaves = world("1x8", [holds("a", state=State.CHECKPOINTING)], 120.0)
     told = after(entry(EVICT), 120.0, said(OutcomeKind.FAILED, retryable=True, effect=EVICT), leaves)
     assert not told.effects.in_flight
-    assert not told.effects.failed
+    assert not told.halt.failed
     stuck = world("1x8", [holds("a", state=State.CHECKPOINTING, stuck=True)], 120.0)
     assert held(after(entry(EVICT), 120.0, said(OutcomeKind.FAILED, retryable=True, effect=EVICT), stuck))
 
@@ -202,7 +205,7 @@ def test_no_attempt_counts_while_everything_is_halted(how: str) -> None:
         step = decide(replace(observation, tick=number), AUTO, memory)
         assert not step.instructions
         memory = step.memory
-    assert not memory.effects.failed
+    assert not memory.halt.failed
     (kept,) = memory.effects.in_flight.values()
     assert (kept.attempts, kept.instruction.deadline_s) == (1, 1320.0)
     freed = replace(memory, halt=replace(memory.halt, killed=False, paused_reason="", paused_by=""))
@@ -232,7 +235,7 @@ def test_a_start_onto_a_lost_node_ends_at_once_and_is_planned_anew(nodes: dict[s
     lost = world("2x8", [waits("a", 8)], 5.0, tick=1, nodes=nodes)
     step = decide(lost, AUTO, first.memory)
     assert started(step) == {"a": ["node-1"] * 8}
-    assert not step.memory.effects.failed
+    assert not step.memory.halt.failed
     assert len(step.memory.effects.in_flight) == 1
 
 
@@ -267,16 +270,16 @@ def test_what_time_has_ended_is_dropped() -> None:
     """Ledger entries, failures and cool-downs leave memory when their window is over."""
     old = ControllerMemory(
         budget=BudgetMemory(disrupted=(Disruption(0.0, "w", "t", (), contract=False),), cooled_until_s={"w": 50.0}),
-        effects=EffectsMemory(failed=failures(0.0)),
+        halt=HaltMemory(failed=failures(0.0)),
     )
     kept = obey(memory=old, now_s=49.0)
-    assert (kept.budget.disrupted, kept.effects.failed, dict(kept.budget.cooled_until_s)) == (
+    assert (kept.budget.disrupted, kept.halt.failed, dict(kept.budget.cooled_until_s)) == (
         old.budget.disrupted,
         failures(0.0),
         {"w": 50.0},
     )
     late = obey(memory=old, now_s=3600.0)
-    assert (late.budget.disrupted, late.effects.failed, dict(late.budget.cooled_until_s)) == ((), (), {})
+    assert (late.budget.disrupted, late.halt.failed, dict(late.budget.cooled_until_s)) == ((), (), {})
 
 
 @pytest.mark.parametrize(
@@ -298,23 +301,21 @@ def test_a_refusal_for_the_sake_of_its_object_pauses_nothing_else(cause: Cause, 
     failed = Outcome(EFFECT.id, OutcomeKind.FAILED, 10.0, "no", cause=cause)
     memory = after(entry(state="issued"), 10.0, failed)
     assert memory.effects.refused_until_s == ({EFFECT.subject.uid: 910.0} if alone else {})
-    assert len(memory.effects.failed) == (not alone)
+    assert len(memory.halt.failed) == (not alone)
     assert obey(memory=memory, now_s=909.0).effects.refused_until_s == memory.effects.refused_until_s
     assert obey(memory=memory, now_s=910.0).effects.refused_until_s == {}
 
 
 def test_too_many_failures_pause_everything_for_a_while() -> None:
     """K failures inside the window pause with a reason; the pause ends by itself, and its failures are forgotten."""
-    failed = ControllerMemory(effects=EffectsMemory(failed=failures(10.0, 20.0, 30.0, 40.0)))
+    failed = ControllerMemory(halt=HaltMemory(failed=failures(10.0, 20.0, 30.0, 40.0)))
     assert not obey(memory=failed).halt.paused_reason
-    paused = obey(
-        memory=replace(failed, effects=replace(failed.effects, failed=failures(10.0, 20.0, 30.0, 40.0, 50.0)))
-    )
+    paused = obey(memory=replace(failed, halt=replace(failed.halt, failed=failures(10.0, 20.0, 30.0, 40.0, 50.0))))
     assert paused.halt.paused_reason == "5 effects on 5 objects failed within 900 s"
     assert paused.halt.paused_since_s == 100.0
     over = obey(memory=paused, now_s=1900.0)
-    assert (over.halt.paused_reason, over.effects.failed) == ("", ())
-    spread = ControllerMemory(effects=EffectsMemory(failed=failures(0.0, 20.0, 30.0, 40.0, 50.0)))
+    assert (over.halt.paused_reason, over.halt.failed) == ("", ())
+    spread = ControllerMemory(halt=HaltMemory(failed=failures(0.0, 20.0, 30.0, 40.0, 50.0)))
     assert not obey(memory=spread, now_s=900.0).halt.paused_reason
 
 
@@ -326,14 +327,14 @@ def test_failures_of_few_objects_or_of_one_tenant_pause_nothing(
     objects: int, tenants: int, shared: bool, pauses: bool
 ) -> None:
     """Whatever one tenant does, the others are served. Where there is one tenant alone, three objects are enough."""
-    memory = ControllerMemory(effects=EffectsMemory(failed=failures(*range(10, 40), objects=objects, tenants=tenants)))
+    memory = ControllerMemory(halt=HaltMemory(failed=failures(*range(10, 40), objects=objects, tenants=tenants)))
     work = [waits("a", 8, tenant=0), waits("b", 8, tenant=int(shared))]
     assert bool(taken_in(memory, world("1x8", work, 100.0), AUTO).halt.paused_reason) == pauses
 
 
 def test_failures_of_gpus_and_nodes_are_of_no_tenant() -> None:
     """Three broken nodes say something of the cluster."""
-    memory = ControllerMemory(effects=EffectsMemory(failed=tuple(Failure(10.0 + k, f"n{k % 3}", "") for k in range(5))))
+    memory = ControllerMemory(halt=HaltMemory(failed=tuple(Failure(10.0 + k, f"n{k % 3}", "") for k in range(5))))
     work = [waits("a", 8, tenant=0), waits("b", 8, tenant=1)]
     assert taken_in(memory, world("1x8", work, 100.0), AUTO).halt.paused_reason
 
@@ -342,10 +343,10 @@ def test_an_object_that_fails_again_waits_and_counts_once_for_its_action() -> No
     """Two failures of one object inside the window: no new effect on it before the window is over."""
     failed = Outcome(EFFECT.id, OutcomeKind.FAILED, 10.0, "no", cause=Cause.INVALID)
     first = after(entry(state="issued"), 10.0, failed)
-    assert (len(first.effects.failed), first.effects.refused_until_s) == (1, {})
+    assert (len(first.halt.failed), first.effects.refused_until_s) == (1, {})
     again = replace(first, effects=replace(first.effects, in_flight={EFFECT.id: entry(state="issued")}))
-    twice = absorb(again, replace(world("1x8", [waits("a", 8)], 20.0), outcomes=(failed,)), AUTO)
-    assert (len(twice.effects.failed), twice.effects.refused_until_s) == (2, {EFFECT.subject.uid: 920.0})
+    twice = follow(absorb, again, replace(world("1x8", [waits("a", 8)], 20.0), outcomes=(failed,)), AUTO)
+    assert (len(twice.halt.failed), twice.effects.refused_until_s) == (2, {EFFECT.subject.uid: 920.0})
     assert {name: each.minutes for name, each in twice.trust.storms.items()} == {
         name: each.minutes for name, each in first.trust.storms.items()
     }
@@ -385,7 +386,7 @@ def test_an_outcome_of_an_effect_that_nobody_knows_is_ignored() -> None:
     late = (Outcome("77/old", OutcomeKind.FAILED, 1.0),)
     step = decide(world("1x8", [waits("a", 8)], outcomes=late))
     assert list(started(step)) == ["a"]
-    assert step.memory.effects.failed == ()
+    assert step.memory.halt.failed == ()
 
 
 def test_an_effect_whose_gang_is_gone_ends_with_the_first_view_that_shows_it() -> None:
@@ -394,4 +395,4 @@ def test_an_effect_whose_gang_is_gone_ends_with_the_first_view_that_shows_it() -
     gone = decide(world("1x8", [waits("b", 8)], 1.0, tick=1), AUTO, memory)
     assert list(started(gone)) == ["b"]
     assert "a" not in {item.instruction.subject.name for item in gone.memory.effects.in_flight.values()}
-    assert not gone.memory.effects.failed
+    assert not gone.memory.halt.failed

@@ -380,7 +380,7 @@ def test_the_kill_switch_stops_a_landing_and_it_goes_on_after() -> None:
     play.memory = replace(play.memory, halt=replace(play.memory.halt, killed=False))
     play.tick(695.0)
     assert play.running() == ["w", "x"]
-    assert play.memory.effects.failed == ()
+    assert play.memory.halt.failed == ()
 
 
 # --- memory -----------------------------------------------------------------------------------------

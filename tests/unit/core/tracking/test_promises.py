@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.guards import GUARDS
 from autopilot.core.model.approvals import seen_of
+from autopilot.core.model.capability import Tick
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.memory.losses import LossesMemory, Stop
 from autopilot.core.model.memory.trust import TrustMemory
@@ -34,6 +35,7 @@ from autopilot.core.tracking.promises import MOST_OPEN, follow_promises, judge_p
 from autopilot.explain.proposals import Answer, answer_of, proposal_words
 from tests.kits.core_world import decide, forecasts, holds, waits, world
 from tests.kits.ticking_world import EAGER, Ticking, tenants
+from tests.kits.ticks import planned
 
 FULL = [holds("v", 8), waits("w", 8, priority=5)]
 """A gang of higher priority waits for all GPUs."""
@@ -47,8 +49,9 @@ def followed(
     """Memory and the finished cases after these ticks; the losses come with the first."""
     memory, over = ControllerMemory(trust=TrustMemory(promises=(promise,))), list[Realised]()
     for now_s, work in ticks:
-        memory, found = follow_promises(memory, (), losses, world("2x8", work, now_s), policy)
-        over += found
+        tick = Tick(memory, world("2x8", work, now_s), policy, losses=losses)
+        memory = follow_promises(memory, tick)
+        over += tick.realised
         losses = ()
     return memory, over
 
@@ -137,8 +140,10 @@ def test_a_new_geometry_promises_the_use_of_the_requests_that_wait() -> None:
 
 def test_no_more_cases_are_followed_than_memory_holds() -> None:
     """Further ones are not recorded."""
-    memory = remember_promises(ControllerMemory(), [BOOKED] * (MOST_OPEN - 1))
-    assert len(remember_promises(memory, [BOOKED] * 5).trust.promises) == MOST_OPEN
+    seen = world("1x8", [], 0.0)
+    memory = remember_promises(ControllerMemory(), planned(seen, EAGER, promises=(BOOKED,) * (MOST_OPEN - 1)))
+    memory = remember_promises(memory, planned(seen, EAGER, promises=(BOOKED,) * 5))
+    assert len(memory.trust.promises) == MOST_OPEN
 
 
 # --- what is realised ---------------------------------------------------------------------------------
@@ -219,14 +224,17 @@ def test_a_case_waits_for_the_losses_of_its_victims() -> None:
     """Its horizon is over, and a victim still saves. A stop that is forgotten makes it unknown; a declined one not."""
     waiting = ControllerMemory(trust=TrustMemory(promises=(BOOKED,)), losses=LossesMemory(stops=(stop(),)))
     late = world("2x8", runs(8, 1000.0), 9000.0)
-    memory, over = follow_promises(waiting, (stop(),), (), late, EAGER)
-    assert over == ()
+    tick = Tick(waiting, late, EAGER)
+    memory = follow_promises(waiting, tick)
+    assert tick.realised == ()
     gone = replace(memory, losses=replace(memory.losses, stops=()))
-    _, over = follow_promises(gone, (stop(),), (), late, EAGER)
-    assert [case.unknown for case in over] == ["no_loss"]
+    tick = Tick(waiting, late, EAGER)
+    follow_promises(gone, tick)
+    assert [case.unknown for case in tick.realised] == ["no_loss"]
     declined = replace(late, outcomes=(Outcome("i1", OutcomeKind.DECLINED, 9000.0),))
-    _, over = follow_promises(gone, (stop(),), (), declined, EAGER)
-    assert [case.unknown for case in over] == [""]
+    tick = Tick(waiting, declined, EAGER)
+    follow_promises(gone, tick)
+    assert [case.unknown for case in tick.realised] == [""]
 
 
 @given(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from autopilot.core.model.capability import Tick
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.trust import TrustMemory
 from autopilot.core.model.promises import Beneficiary, Promise, Realised
@@ -26,8 +27,9 @@ def played(loss: Loss | None, back_s: float) -> list[tuple[float, float, float]]
         there = first or now_s > back_s
         work = [holds("w", 8, start_s=1000.0 if first else back_s) if there else waits("w", 8)]
         losses = (loss,) if loss is not None and now_s == 1500.0 else ()
-        memory, found = follow_promises(memory, (), losses, world("2x8", work, now_s), EAGER)
-        over += found
+        tick = Tick(memory, world("2x8", work, now_s), EAGER, losses=losses)
+        memory = follow_promises(memory, tick)
+        over += tick.realised
     return [(case.promised_gpu_s, case.used_gpu_s, case.lost_gpu_s) for case in over]
 
 

@@ -73,7 +73,7 @@ def test_a_change_that_goes_wrong_quarantines_its_gpu(last: object, reason: str)
     assert state_of(step) == "quarantined"
     assert step.memory.geometry.recuts["GPU-0"].reason == reason
     assert notes_of(step) == ["gpu_quarantined"]
-    assert len(step.memory.effects.failed) == 1
+    assert len(step.memory.halt.failed) == 1
     small = decide(seen(step.memory.now_s + 10.0, 3, work=(waits("s", 1, mig_profile=0),)), EAGER, step.memory)
     assert not small.instructions
 
@@ -152,7 +152,7 @@ def test_a_change_that_others_started_is_followed() -> None:
     assert state_of(done) == "settled"
     late = decide(seen(DEADLINE_S, 1, Recut.CHANGING), EAGER, step.memory)
     assert notes_of(late) == ["gpu_quarantined"]
-    assert not late.memory.effects.failed
+    assert not late.memory.halt.failed
 
 
 def test_with_the_action_off_changes_of_others_are_not_kept() -> None:

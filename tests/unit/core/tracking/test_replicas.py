@@ -20,6 +20,7 @@ from autopilot.core.tracking.replicas import remember_services
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import holds, observe, snapshot, waits
 from tests.kits.demand_world import HORIZONS_S, forecast
+from tests.kits.ticks import follow
 
 RULES = ScaleAhead(level=0.99, dwell_s=600.0)
 POLICY = Policy(scale_ahead=RULES)
@@ -71,7 +72,7 @@ def minutes(
     loads: list[tuple[float, float]], ready: int = 1, queue: tuple[float, ...] = (), **columns: Any
 ) -> ServiceRecord:
     """What is learned from minutes of (requests/s, share of violations) with a given number of ready replicas."""
-    memory = remember_services(ControllerMemory(), seen(0.0, ready_replicas=[ready], age_s=[np.inf]), POLICY)
+    memory = follow(remember_services, ControllerMemory(), seen(0.0, ready_replicas=[ready], age_s=[np.inf]), POLICY)
     for number, (rps, over) in enumerate(loads, 1):
         waiting = queue[number - 1] if queue else 0.0
         observation = seen(
@@ -82,7 +83,7 @@ def minutes(
             queue_depth=[waiting],
             **columns,
         )
-        memory = remember_services(memory, observation, POLICY)
+        memory = follow(remember_services, memory, observation, POLICY)
     return memory.replicas.services["chat"]
 
 
@@ -154,7 +155,9 @@ def test_what_was_learned_fades_while_nothing_is_asked() -> None:
     bad = minutes([(10.0, 0.2)] * 61)
     memory = ControllerMemory(replicas=ReplicasMemory(services={"chat": bad}))
     for number in range(1, 24 * 60):
-        memory = remember_services(memory, seen(3660.0 + 60.0 * number, ready_replicas=[1], recent_rps=[0.0]), POLICY)
+        memory = follow(
+            remember_services, memory, seen(3660.0 + 60.0 * number, ready_replicas=[1], recent_rps=[0.0]), POLICY
+        )
     (left,) = memory.replicas.services["chat"].loads
     assert left[1] == pytest.approx(bad.loads[0][1] / 2, rel=0.02)
 
@@ -170,12 +173,12 @@ def test_nothing_is_learned_while_replicas_come_and_go_or_telemetry_is_old() -> 
     """A minute counts when the ready replicas stood still through it, its figures are fresh, and once."""
     memory = ControllerMemory()
     for number in range(1, 20):
-        memory = remember_services(memory, seen(60.0 * number, ready_replicas=[1 + number % 2]), POLICY)
+        memory = follow(remember_services, memory, seen(60.0 * number, ready_replicas=[1 + number % 2]), POLICY)
     assert memory.replicas.services["chat"].at_target_rps == ()
     assert minutes([(5.0, 0.0)] * 9, age_s=[181.0]).at_target_rps == ()
     often = ControllerMemory()
     for number in range(1, 31):
-        often = remember_services(often, seen(10.0 * number, age_s=[(10.0 * number) % 60]), POLICY)
+        often = follow(remember_services, often, seen(10.0 * number, age_s=[(10.0 * number) % 60]), POLICY)
     assert len(often.replicas.services["chat"].at_target_rps) == 5
     # the first began before the first look
     assert often.replicas.services["chat"].loads[0][1] == pytest.approx(4 * 240, rel=0.01)
@@ -192,7 +195,7 @@ def test_the_lead_time_is_a_high_quantile_of_measured_start_ups() -> None:
         replica: dict[str, Any] = {"service": 0, "start_s": start_s}
         for now_s, state in ((start_s, State.STARTING), (start_s + length_s, State.RUNNING)):
             work = [holds(f"chat/{number}", 1, state=int(state), **replica)]
-            memory = remember_services(memory, seen(now_s, work=work), POLICY)
+            memory = follow(remember_services, memory, seen(now_s, work=work), POLICY)
     record = memory.replicas.services["chat"]
     assert record.cold_starts_s == tuple(60.0 + 10 * number for number in range(10))
     assert lead_time_s(record, RULES) == 150.0
@@ -205,7 +208,7 @@ def test_a_replica_that_was_restarted_meanwhile_is_not_measured() -> None:
     memory = ControllerMemory()
     for start_s, state in ((0.0, State.STARTING), (50.0, State.RUNNING)):
         work = [holds("chat/1", 1, service=0, start_s=start_s, state=int(state))]
-        memory = remember_services(memory, seen(100.0, work=work), POLICY)
+        memory = follow(remember_services, memory, seen(100.0, work=work), POLICY)
     assert memory.replicas.services["chat"].cold_starts_s == ()
 
 
@@ -312,12 +315,14 @@ def test_wishes_are_a_falling_staircase_of_what_was_trusted() -> None:
     memory = ControllerMemory(replicas=ReplicasMemory(services={"chat": record}))
     peaks = {0.0: 8.0, 60.0: 14.0, 120.0: 10.0, 180.0: 4.0, 240.0: 6.0}
     for now_s, peak in peaks.items():
-        memory = remember_services(memory, seen(now_s, forecast({"chat": peak}, now_s), recent_rps=[np.nan]), POLICY)
+        memory = follow(
+            remember_services, memory, seen(now_s, forecast({"chat": peak}, now_s), recent_rps=[np.nan]), POLICY
+        )
     assert memory.replicas.services["chat"].desired == ((60.0, 7), (120.0, 5), (240.0, 3))
     doubtful = forecast({"chat": 16.0}, 300.0, drifting=np.array([True]))
-    memory = remember_services(memory, seen(300.0, doubtful, recent_rps=[np.nan]), POLICY)
+    memory = follow(remember_services, memory, seen(300.0, doubtful, recent_rps=[np.nan]), POLICY)
     assert memory.replicas.services["chat"].desired == ((60.0, 7), (120.0, 5), (240.0, 3))
-    memory = remember_services(memory, seen(660.0, recent_rps=[np.nan]), POLICY)
+    memory = follow(remember_services, memory, seen(660.0, recent_rps=[np.nan]), POLICY)
     assert memory.replicas.services["chat"].desired == ((120.0, 5), (240.0, 3))
     assert memory_text(read_memory_text(memory_text(memory), "test")) == memory_text(memory)
 
@@ -326,8 +331,8 @@ def test_a_service_out_of_sight_for_a_while_is_not_forgotten() -> None:
     """A collector that broke takes no knowledge away; a service gone for a day is dropped."""
     memory = ControllerMemory(replicas=ReplicasMemory(services={"chat": replace(LEARNED, minute_s=0.0)}))
     empty = observe(snapshot("1x8", []), 3600.0)
-    assert "chat" in remember_services(memory, empty, POLICY).replicas.services
-    assert remember_services(memory, replace(empty, now_s=90_000.0), POLICY).replicas.services == {}
+    assert "chat" in follow(remember_services, memory, empty, POLICY).replicas.services
+    assert follow(remember_services, memory, replace(empty, now_s=90_000.0), POLICY).replicas.services == {}
 
 
 # --- who is only foreseen ---------------------------------------------------------------------------

@@ -23,10 +23,8 @@ from autopilot.core.model.records import (
     Instruction,
     Outcome,
     OutcomeKind,
-    Plan,
     Proposal,
     Verdict,
-    no_refusals,
 )
 from autopilot.core.tracking.storms import count_acts, events_in_hour, judge_storms, limit_of, storm_timers_s
 from autopilot.core.verbs.admit import AdmitChange, AdmitOperation
@@ -37,6 +35,7 @@ from autopilot.core.verbs.scale import Scale
 from tests.kits.core_world import decide, holds, waits, with_policy, world
 from tests.kits.demand_world import serving
 from tests.kits.ticking_world import EAGER, Ticking, tenants
+from tests.kits.ticks import planned
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 STRICT = with_policy(EAGER, storms={"per_hour": 2})
@@ -59,7 +58,7 @@ CUT = proposal("regeometry", RecutGpu(pool="p", before=None, after=(), scope="in
 
 def acted(memory: ControllerMemory, now_s: float, *proposals: Proposal) -> ControllerMemory:
     """Memory after a tick that accepted these."""
-    return count_acts(memory, Plan(proposals, no_refusals(), (), ()), replace(SEEN, now_s=now_s))
+    return count_acts(memory, planned(replace(SEEN, now_s=now_s), EAGER, *proposals))
 
 
 def events(memory: ControllerMemory, action: str, now_s: float) -> int:
@@ -205,7 +204,7 @@ def test_the_end_is_a_time_to_wake_at() -> None:
     """Two hours after the latest event of each action that is in a storm."""
     calm = {"backfill": StormRecord(last_s=8000.0)}
     memory = ControllerMemory(trust=TrustMemory(storms={**stormy("preempt").trust.storms, **calm}))
-    assert storm_timers_s(memory, EAGER) == [16_200.0]
+    assert list(storm_timers_s(memory, planned(SEEN, EAGER))) == [16_200.0]
 
 
 def test_a_person_ends_it_and_the_same_events_begin_no_new_one() -> None:

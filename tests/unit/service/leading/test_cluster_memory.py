@@ -14,8 +14,7 @@ from apiserver.server import Server
 from apiserver.users import ADMIN
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.memory.effects import Failure
-from autopilot.core.model.memory.halt import HaltMemory
+from autopilot.core.model.memory.halt import Failure, HaltMemory
 from autopilot.core.model.memory.people import PeopleMemory
 from autopilot.core.model.memory.trust import Touched
 from autopilot.core.model.records import Command, CommandKind, Reservation, Seen
@@ -75,7 +74,7 @@ def test_an_earlier_leader_can_not_write_any_more(server: Server) -> None:
     one.claim(3)
     one.save(MEMORY)
     two.claim(4)
-    one.save(replace(MEMORY, tick=8, effects=replace(MEMORY.effects, failed=FAILED)))
+    one.save(replace(MEMORY, tick=8, halt=replace(MEMORY.halt, failed=FAILED)))
     assert "cannot be written" in one.problem
     two.save(replace(MEMORY, tick=9, fence=4))
     assert two.problem == ""
@@ -164,10 +163,10 @@ def test_a_label_set_by_a_person_and_a_deleted_map_do_not_stop_the_leader(server
     one.save(MEMORY)
     client = server.client(ADMIN, "test")
     client.patch("configmaps", NAME.namespace, INDEX, {"metadata": {"labels": {"seen": "yes"}}})
-    one.save(replace(MEMORY, tick=8, effects=replace(MEMORY.effects, failed=FAILED)))
+    one.save(replace(MEMORY, tick=8, halt=replace(MEMORY.halt, failed=FAILED)))
     assert one.problem == ""
     client.delete("configmaps", NAME.namespace, INDEX)
-    one.save(replace(MEMORY, tick=9, effects=replace(MEMORY.effects, failed=FAILED * 2)))
+    one.save(replace(MEMORY, tick=9, halt=replace(MEMORY.halt, failed=FAILED * 2)))
     assert one.problem == ""
 
 
