@@ -7,16 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlencode
-
-import urllib3
 
 from actuators.kubernetes.wire import unfit
 from autopilot.contract.documents import parsed
 from autopilot.contract.notes import shown
-from autopilot.deadline import within
-from autopilot.starting import Starting, names_a_right
+from autopilot.kube.client import Client, Failure
+from autopilot.kube.starting import Connections
 
 Obj = dict[str, Any]
 
@@ -104,23 +102,6 @@ def unread(answers: Iterable[Answer]) -> Answer | None:
     return next((answer for answer in answers if not answer.ok and answer.refusal not in CONFLICTS), None)
 
 
-class Connections(Protocol):
-    """The address and the credentials that are valid now."""
-
-    @property
-    def host(self) -> str:
-        """Address of the API server."""
-        ...
-
-    def connection(self) -> tuple[Any, dict[str, str], int]:
-        """A pool manager, the headers that authenticate, and the generation of both. Raises `OSError`."""
-        ...
-
-    def renew(self, generation: int) -> None:
-        """Read the credentials again. Raises `OSError`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Ref:
     """One object. `uid` "" where any object of this name is meant (only for reads)."""
@@ -178,8 +159,8 @@ class Api:
         timeout_s: float = ANSWER_S,
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._access, self._timeout_s, self._steady_s = access, timeout_s, steady_s
-        self._starting = Starting(access, steady_s)
+        self._steady_s = steady_s
+        self._client = Client(access, answer_s=timeout_s, connect_s=CONNECT_S, most_bytes=MOST_BYTES, steady_s=steady_s)
         self.spent_s = 0.0
         """Time that all requests took together."""
         self.may_write: Callable[[], str] = lambda: ""
@@ -217,42 +198,20 @@ class Api:
         """Delete an object that the controller made itself. Work is never deleted."""
         return self._ask("DELETE", path, query, body, PLAIN)
 
-    def _ask(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, media: str, *, again: bool = True
-    ) -> Answer:
+    def _ask(self, method: str, path: str, query: Mapping[str, str] | None, body: Any, media: str) -> Answer:
         if method != "GET" and not (query or {}).get("dryRun") and (reason := self.may_write()):
             return Answer({}, Refusal.FENCED, f"not sent: {reason}", 0)
         began_s = self._steady_s()
-        try:
-            pool, headers, generation = self._access.connection()
-            with within(self._timeout_s):
-                response = pool.request(
-                    method,
-                    f"{self._access.host}{path}" + (f"?{urlencode(query)}" if query else ""),
-                    body=json.dumps(body).encode() if body is not None else None,
-                    headers={**headers, "Accept": PLAIN, "Content-Type": media},
-                    preload_content=False,
-                    redirect=False,
-                    retries=False,
-                    timeout=urllib3.Timeout(connect=CONNECT_S, read=self._timeout_s),
-                )
-                content = response.read(MOST_BYTES + 1, decode_content=True)
-                response.release_conn()
-            if response.status == 401 and again:
-                self._access.renew(generation)
-                return self._ask(method, path, query, body, media, again=False)
-            if again and names_a_right(response.status, content.decode("utf-8", "replace")):
-                if reason := self._starting.why():
-                    return Answer({}, Refusal.BUSY, reason, TOO_MANY)
-                return self._ask(method, path, query, body, media, again=False)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            reason = f"{type(error).__name__}: {error}".rpartition(">: ")[2][:300]
-            return Answer({}, Refusal.UNREACHABLE, f"the API server does not answer: {reason}", 0)
-        finally:
-            self.spent_s += self._steady_s() - began_s if again else 0.0  # a repeated request is inside the first
-        if len(content) > MOST_BYTES:
-            return Answer({}, Refusal.SERVER, f"the answer is longer than {MOST_BYTES >> 20} MiB", response.status)
-        answer = answer_of(response.status, content, response.headers.get("retry-after", ""))
+        target = path + (f"?{urlencode(query)}" if query else "")
+        reply = self._client.ask(method, target, json.dumps(body).encode() if body is not None else None, media)
+        self.spent_s += self._steady_s() - began_s
+        if reply.failure is Failure.STARTS:
+            return Answer({}, Refusal.BUSY, reply.reason, TOO_MANY)
+        if reply.failure is Failure.TOO_LONG:
+            return Answer({}, Refusal.SERVER, reply.reason, reply.status)
+        if reply.failure is not None:
+            return Answer({}, Refusal.UNREACHABLE, f"the API server does not answer: {reply.reason}", 0)
+        answer = answer_of(reply.status, reply.content, reply.headers.get("retry-after", ""))
         if method == "GET" and answer.status >= 500:  # nothing in a read can be wrong: the server or its store is down
             return replace(answer, refusal=Refusal.UNREACHABLE, message=f"the API server fails: {answer.message}")
         return answer

@@ -28,8 +28,8 @@ from autopilot.crds.names import (
     path,
 )
 from autopilot.crds.planning import Kind, There, Write, plan
-from autopilot.readiness.line import Answer
-from autopilot.service.cluster_api import JSON, MERGE, PATCH
+from autopilot.kube.client import JSON
+from autopilot.kube.cluster_api import MERGE, PATCH, Answer
 from autopilot.service.published import CollectorHealth, Published, Publisher
 from autopilot.settings import API_VERSION
 from collectors.kubernetes.cache import Changes, Health
@@ -73,7 +73,7 @@ class Listing(Protocol):
 
 
 class Api(Protocol):
-    """The API server (`autopilot.service.cluster_api.ClusterApi`)."""
+    """The API server (`autopilot.kube.cluster_api.ClusterApi`)."""
 
     def get(self, path: str) -> Answer:
         """Read."""

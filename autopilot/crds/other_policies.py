@@ -11,8 +11,8 @@ from autopilot.contract.annotations import MANAGER
 from autopilot.crds.documents import stamp
 from autopilot.crds.names import POLICIES, POLICY_KIND, collection, path
 from autopilot.crds.policy_status import IN_FORCE
-from autopilot.readiness.line import Answer, items
-from autopilot.service.cluster_api import MERGE
+from autopilot.kube.cluster_api import MERGE, Answer
+from autopilot.readiness.line import items
 from autopilot.service.cluster_policy import PolicyObject, PolicyPlace
 from autopilot.service.published import Published
 

@@ -12,8 +12,7 @@ from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
 from autopilot.crds.definitions import LONG_TEXT
 from autopilot.crds.documents import cut, stamp
-from autopilot.readiness.line import Answer
-from autopilot.service.cluster_api import MERGE
+from autopilot.kube.cluster_api import MERGE, Answer
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyObject
 from autopilot.service.published import Published
 from autopilot.settings import policy_digest

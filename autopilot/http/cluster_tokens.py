@@ -11,7 +11,7 @@ from typing import Any
 
 from autopilot.http.auth import ROLES, Caller, Tokens
 from autopilot.http.limits import Limit, Limits
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.settings import ClusterRoles, Role
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.app.commands.json_out import write_json
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.oncall.queries import PrometheusAsker, QueryError
 from autopilot.operate.check_policies import shipped_policies
 from autopilot.operate.check_rights import further_rights
 from autopilot.readiness.checks import run_checks
 from autopilot.readiness.line import Asked, Line, Sample, Status
 from autopilot.readiness.report import document, summary, text_of
-from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.settings import Kubernetes, Settings
 from autopilot.service.settings_file import load_settings
 from autopilot.service.wiring import secret
-from collectors.kubernetes.access import Access, Address
 
 SCHEMA = "gpu-autopilot/check/1"
 NOT_READY = 1

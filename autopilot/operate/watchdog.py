@@ -8,14 +8,14 @@ from pathlib import Path
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
-from autopilot.service.cluster_api import ClusterApi
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.service.leading.lease import LeaseName
 from autopilot.service.logs import set_up_logs
 from autopilot.service.settings import Log
 from autopilot.service.watchdog.marker import Marker
 from autopilot.service.watchdog.process import Watchdog
 from autopilot.service.watchdog.watch import LeaseWatch
-from collectors.kubernetes.access import Access, Address
 
 EVERY_S = 10.0
 """Time between two looks at the Lease."""

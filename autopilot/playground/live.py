@@ -19,12 +19,12 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
+from autopilot.kube.access import Access, Address
 from autopilot.playground.stage import Stage
 from autopilot.service.capping import further_modes
 from autopilot.service.listeners import Listener
 from autopilot.service.settings import Kubernetes
 from autopilot.service.site import Site, kubernetes_site
-from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector
 from collectors.kubernetes.reflector import RESUME_S
 from collectors.kubernetes.source import Cluster

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 
-from autopilot.readiness.line import Answer, Asked, Line, Status
+from autopilot.kube.cluster_api import Answer
+from autopilot.readiness.line import Asked, Line, Status
 
 OLDEST_MINOR = 29
 """Oldest Kubernetes 1.x whose served versions (batch/v1, policy/v1, watch bookmarks) were looked at."""

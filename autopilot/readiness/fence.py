@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from autopilot.contract import own
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 
 NAME = "gpu-autopilot-fence"
 EPOCH = "gpu-autopilot.io/epoch"

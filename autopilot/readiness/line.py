@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from autopilot.contract.documents import parsed
+from autopilot.kube.cluster_api import Answer
 
 
 class Status(StrEnum):
@@ -29,29 +29,6 @@ class Line:
     status: Status
     text: str
     fix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of the API server to one request. Status 0: no answer, and `text` says why."""
-
-    status: int
-    text: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The body as an object; empty where it is none."""
-        try:
-            content = parsed(self.text.encode())
-        except ValueError:
-            return {}
-        return content if isinstance(content, dict) else {}
-
-    @property
-    def reason(self) -> str:
-        """The message of a refusal, or the first words of another body."""
-        return str(self.document.get("message") or self.text[:200] or f"HTTP {self.status}")
 
 
 class Cluster(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.api import Api, Connections
+from actuators.kubernetes.api import Api
 from actuators.kubernetes.levers import LEVERS
 from actuators.kubernetes.levers.base import Lever, Rule, Upkeep
 from actuators.kubernetes.levers.leftover import LeftoverRetries
@@ -33,6 +33,7 @@ from autopilot.core.model.records import Decision, NoteCode
 from autopilot.core.model.verb import START
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of, side_effect_words, taken_words
+from autopilot.kube.starting import Connections
 from autopilot.service.capping import Capped, acts, further_modes, kinds_of
 from autopilot.service.settings import Kubernetes
 from autopilot.service.settings_collectors import Prometheus

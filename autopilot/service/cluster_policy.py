@@ -13,7 +13,7 @@ from autopilot.contract.notes import failure_text
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Policy
 from autopilot.files import replace_file
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.capping import Capped
 from autopilot.service.config_maps import Get, MapName
 from autopilot.settings import API_VERSION, KIND, parse_policy, shipped_policy

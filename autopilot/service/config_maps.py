@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autopilot.core.model.errors import InputError
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.kill_switch import OFF
 
 KILL_KEY = "kill"

@@ -14,12 +14,12 @@ import structlog
 from autopilot.contract import node_conditions
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.ports import Actuator, Collector, PolicySource
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.service.acting import cluster_actuator, may_resize
 from autopilot.service.capping import Capped
-from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.settings import Kubernetes
 from collectors import load
-from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector, Options
 from collectors.kubernetes.kinds import Kind
 from collectors.kubernetes.reflector import RESUME_S, OnChange, Timing

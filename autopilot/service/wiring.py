@@ -21,13 +21,13 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Actuator, Collector, Following, Forecaster, MemoryStore, PolicySource
 from autopilot.core.verbs import OPERATIONS
 from autopilot.journal import SqliteJournal
+from autopilot.kube.cluster_api import TICK_S, ClusterApi
 from autopilot.memory_store import FileMemoryStore
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import metering_folder
 from autopilot.registry import Registry
 from autopilot.service.acting import connect, lever_lines
 from autopilot.service.beside import BesideCollector
-from autopilot.service.cluster_api import TICK_S, ClusterApi
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject, PolicyPlace
 from autopilot.service.config_maps import MapName, MapSwitch
 from autopilot.service.consents import Consents

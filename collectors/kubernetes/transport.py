@@ -1,6 +1,6 @@
 """Requests to the API server: whole answers and streams of lines, as bytes.
 
-Failures are `ApiError`. A 401 makes the credentials be read again once, and the request is repeated.
+Failures are `ApiError`. The requests are those of `autopilot.kube.client`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
-from autopilot.deadline import within
-from autopilot.starting import Starting, names_a_right
+from autopilot.kube.client import OK, Client, Failure, Reply, reason_of
+from autopilot.kube.starting import Connections
 
 CONNECT_S = 5.0
 ANSWER_S = 60.0
@@ -27,7 +27,7 @@ MOST_BYTES = 256 << 20
 MOST_LINE_BYTES = 8 << 20
 CHUNK = 1 << 16
 
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_MANY, UNAVAILABLE = 401, 403, 404, 410, 429, 503
+FORBIDDEN, NOT_FOUND, GONE, TOO_MANY, UNAVAILABLE = 403, 404, 410, 429, 503
 STARTS_S = 1.0
 """Time without requests of a kind while the server starts; it needs 1 to 3 s."""
 
@@ -79,23 +79,6 @@ class Requests(Protocol):
         ...
 
 
-class Connections(Protocol):
-    """Connections with credentials (`access.Access`)."""
-
-    @property
-    def host(self) -> str:
-        """Address of the API server."""
-        ...
-
-    def connection(self) -> tuple[Any, dict[str, str], int]:
-        """A pool manager, headers, and their generation."""
-        ...
-
-    def renew(self, generation: int) -> None:
-        """Read the credentials again."""
-        ...
-
-
 @dataclass(slots=True)
 class _Stream:
     """An open response."""
@@ -113,7 +96,7 @@ class _Stream:
         except urllib3.exceptions.ReadTimeoutError as error:
             raise ApiError(0, "the watch was silent for too long") from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
-            raise CutError(f"the watch was cut: {_reason(error)}") from error
+            raise CutError(f"the watch was cut: {reason_of(error)}") from error
         if rest.strip():
             raise CutError("the watch was cut in the middle of an event")
 
@@ -131,88 +114,49 @@ class Transport:
     """Requests over HTTP (`Requests`). `skew_s` is how far the server's clock is ahead of ours; NaN: unknown."""
 
     def __init__(self, access: Connections, wall_s: Callable[[], float] = time.time) -> None:
-        self._access, self._wall_s, self._starting = access, wall_s, Starting(access)
+        self._client = Client(access, answer_s=ANSWER_S, connect_s=CONNECT_S, most_bytes=MOST_BYTES)
+        self._wall_s = wall_s
         self.skew_s = float("nan")
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """The body of a 200 answer within `ANSWER_S`. Raises `ApiError`."""
-        try:
-            with within(ANSWER_S):
-                return self._whole(path, query)
-        except TimeoutError as error:
-            raise ApiError(0, f"the answer was cut: {error}") from error
-
-    def _whole(self, path: str, query: Mapping[str, str]) -> bytes:
-        response = self._open(path, query, ANSWER_S)
-        parts, size = [], 0
-        try:
-            for chunk in response.stream(CHUNK * 4, decode_content=True):
-                parts.append(chunk)
-                size += len(chunk)
-                if size > MOST_BYTES:
-                    raise ApiError(0, f"the answer to {path} is longer than {MOST_BYTES >> 20} MiB")
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ApiError(0, f"the answer was cut: {_reason(error)}") from error
-        finally:
-            response.release_conn()
-        return b"".join(parts)
+        return self._checked(self._client.ask("GET", _target(path, query))).content
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Lines:
         """An open watch, cut when no byte comes for `silence_s`. Raises `ApiError`."""
-        return _Stream(self._open(path, query, silence_s))
+        return _Stream(self._checked(self._client.stream(_target(path, query), silence_s)).stream)
 
-    def _open(self, path: str, query: Mapping[str, str], read_s: float, *, again: bool = True) -> Any:
-        """A response with status 200, its body unread."""
-        try:
-            pool, headers, generation = self._access.connection()
-            url = f"{self._access.host}{path}" + (f"?{urlencode(query)}" if query else "")
-            response = pool.request(
-                "GET",
-                url,
-                headers={**headers, "Accept": "application/json"},
-                preload_content=False,
-                redirect=False,
-                retries=False,
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=read_s),
-            )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ApiError(0, f"the API server does not answer: {_reason(error)}") from error
-        self._measure_skew(response.headers.get("date", ""))
-        if response.status == UNAUTHORIZED and again:
-            response.drain_conn()
-            try:
-                self._access.renew(generation)
-            except OSError as error:
-                raise ApiError(UNAUTHORIZED, f"the credentials are refused, and {error}") from error
-            return self._open(path, query, read_s, again=False)
-        if response.status != 200:
-            failed = _error_of(response)
-            if not again or not names_a_right(failed.status, failed.message):
-                raise failed
-            if reason := self._starting.why():
-                raise ApiError(UNAVAILABLE, reason, STARTS_S)
-            return self._open(path, query, read_s, again=False)
-        return response
-
-    def _measure_skew(self, date: str) -> None:
+    def _checked(self, reply: Reply) -> Reply:
+        """The reply, where it has status 200."""
         with suppress(ValueError, TypeError):
-            self.skew_s = parsedate_to_datetime(date).timestamp() - self._wall_s()
+            self.skew_s = parsedate_to_datetime(reply.headers.get("date", "")).timestamp() - self._wall_s()
+        if reply.failure is Failure.STARTS:
+            raise ApiError(UNAVAILABLE, reply.reason, STARTS_S)
+        if reply.failure is not None:
+            status = reply.status if reply.failure is Failure.REFUSED else 0
+            raise ApiError(status, f"{_WORDS[reply.failure]}{reply.reason}")
+        if reply.status != OK:
+            raise _error_of(reply)
+        return reply
 
 
-def _error_of(response: Any) -> ApiError:
+_WORDS = {
+    Failure.NO_ANSWER: "the API server does not answer: ",
+    Failure.CUT: "the answer was cut: ",
+    Failure.REFUSED: "the credentials are refused, and ",
+    Failure.TOO_LONG: "",
+}
+
+
+def _target(path: str, query: Mapping[str, str]) -> str:
+    return path + (f"?{urlencode(query)}" if query else "")
+
+
+def _error_of(reply: Reply) -> ApiError:
     """The error of an answer that is not 200: a Status object, or text."""
-    body = response.read(64 << 10, decode_content=True) or b""
-    response.release_conn()
     try:
-        text = msgspec.json.decode(body, type=StatusBody).message
+        text = msgspec.json.decode(reply.content, type=StatusBody).message
     except msgspec.DecodeError:
-        text = body.decode("utf-8", "replace").strip()
-    after = response.headers.get("retry-after", "")
-    return ApiError(response.status, f"{response.status} {text[:300]}", float(after) if after.isdigit() else 0.0)
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost cause in one line, without addresses of memory."""
-    while error.args and isinstance(inner := getattr(error, "reason", None) or error.args[-1], BaseException):
-        error = inner
-    return f"{type(error).__name__}: {str(error).rpartition('>: ')[2]}"[:300]
+        text = reply.content.decode("utf-8", "replace").strip()
+    after = reply.headers.get("retry-after", "")
+    return ApiError(reply.status, f"{reply.status} {text[:300]}", float(after) if after.isdigit() else 0.0)

@@ -25,7 +25,7 @@ from autopilot.crds.keeper import KIND, Keeper, RecommendationObject
 from autopilot.crds.names import POLICIES, RECOMMENDATIONS, collection, path
 from autopilot.crds.other_policies import OtherPolicies
 from autopilot.crds.policy_status import PolicyStatus
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyObject
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.leading.elector import Elector

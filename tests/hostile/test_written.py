@@ -17,7 +17,7 @@ from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.core.verbs.recut import RecutGpu
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.watchdog.removal import PAGE, Removal
 from tests.hostile.objects import keys_read, names_in, sample
 from tests.hostile.written import NOW_S, SLOTS, DogApi, Found, Identity, Shelf, ShelfApi, View, differing, opened, told

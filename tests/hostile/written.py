@@ -38,7 +38,7 @@ from autopilot.core.verbs.provision import Provision
 from autopilot.core.verbs.recut import RecutGpu
 from autopilot.core.verbs.resize import ResizeOperation
 from autopilot.core.verbs.scale import Scale
-from autopilot.readiness.line import Answer as Read
+from autopilot.kube.cluster_api import Answer as Read
 from autopilot.service.watchdog.removal import Removal
 from tests.hostile.objects import over, sample, spoiled
 from tests.kits.kube_objects import EPOCH_S, Json, done, job, meta, node, pod, workload

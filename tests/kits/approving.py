@@ -13,15 +13,15 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.crds.approvals import Approvals
 from autopilot.crds.keeper import KIND, Keeper
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.playground.control_resources import MOST, add_control_resources
 from autopilot.playground.live import wait_delivered
 from autopilot.playground.stage import Stage
-from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.inbox import ClusterInbox
 from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
 from autopilot.service.site import Site
-from collectors.kubernetes.access import Access, Address
 from tests.kits.killing import Boundaries, MortalRun, make_mortal
 from tests.kits.lead_kit import NAME
 from tests.kits.playground_kit import person

@@ -29,12 +29,12 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import MemoryStore
 from autopilot.core.model.records import Decision, Observation, Outcome
+from autopilot.kube import cluster_api
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.memory_store import InMemoryStore
-from autopilot.readiness import line
-from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.memory import ClusterMemory
 from autopilot.service.site import Site
-from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector
 from tests.hostile.api_wire import Write
 from tests.kits.acting_kit import Locked
@@ -86,7 +86,7 @@ class Boundaries:
                 raise Killed(what)
             self.reach()
 
-    def note(self, method: str, path: str, body: Any, answer: Answer | line.Answer) -> None:
+    def note(self, method: str, path: str, body: Any, answer: Answer | cluster_api.Answer) -> None:
         """Keep what a write changed."""
         found = answer.body if isinstance(answer, Answer) else answer.document
         if 200 <= answer.status < 300 and not any(part in path for part in OWN):
@@ -127,14 +127,14 @@ def make_mortal(api: Api | ClusterApi, boundaries: Boundaries) -> Callable[[], N
     """Every write of `api` is two boundaries. The result ends it: a process that is dead writes nothing any more."""
     inner, alive = api._ask, [True]
 
-    def ask(method: str, path: str, *content: Any, again: bool = True, **more: Any) -> Any:
+    def ask(method: str, path: str, *content: Any, **more: Any) -> Any:
         if not alive:
             raise Killed("it is dead")
         query, body = content[0] if len(content) > 1 else None, content[-1] if len(content) == 1 else content[1]
         if method == "GET" or (query or {}).get("dryRun"):
-            return inner(method, path, *content, again=again, **more)
+            return inner(method, path, *content, **more)
         boundaries.cross(f"before {method} {path}")
-        answer = inner(method, path, *content, again=again, **more)
+        answer = inner(method, path, *content, **more)
         boundaries.note(method, path, body, answer)
         boundaries.cross(f"after {method} {path}")
         return answer

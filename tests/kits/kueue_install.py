@@ -19,7 +19,7 @@ import requests
 import yaml
 
 from actuators.kubernetes.api import Api, Refusal
-from collectors.kubernetes.access import Access, Address
+from autopilot.kube.access import Access, Address
 from tests.kits.real_cluster import E2E, KUEUE, LOOK_S, Obj, Patient
 from tests.kits.tools import MissingToolError, find_tool
 

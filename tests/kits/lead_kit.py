@@ -12,7 +12,7 @@ from typing import Any
 from apiserver.requests import Request, Response
 from apiserver.server import Server
 from apiserver.users import ADMIN, User
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.leading.elector import Elector
 from autopilot.service.leading.lease import LeaseName, Terms
 

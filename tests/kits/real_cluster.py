@@ -22,7 +22,7 @@ from autopilot.contract.annotations import CHECK, CONTROLLER, PLACEMENT
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.verb import Operation
-from collectors.kubernetes.access import Access, Address
+from autopilot.kube.access import Access, Address
 from tests.kits.acting_kit import Found, Identity
 
 Obj = dict[str, Any]

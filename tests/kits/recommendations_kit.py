@@ -15,11 +15,11 @@ from autopilot.core.model.records import Command
 from autopilot.crds.approvals import Approvals
 from autopilot.crds.keeper import KIND, Keeper, RecommendationObject
 from autopilot.crds.names import collection, object_name
-from autopilot.service.cluster_api import ClusterApi
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.published import Published, Publisher
 from autopilot.service.record import Record
-from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.cache import Changes, Health
 from collectors.kubernetes.wire import Object
 from tests.kits.core_world import AUTO, Item, decide, observe, snapshot

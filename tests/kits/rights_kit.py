@@ -19,7 +19,7 @@ from apiserver.http.serve import Running
 from apiserver.kinds.base import Call
 from apiserver.server import Server
 from autopilot.core.model.records import Instruction, Outcome
-from collectors.kubernetes.access import Access, Address
+from autopilot.kube.access import Access, Address
 from tests.kits.apiserver_kit import Asker
 from tests.kits.fence_kit import install_fields
 

@@ -16,9 +16,10 @@ import pytest
 import yaml
 
 from autopilot.core.model.errors import InputError
+from autopilot.kube.cluster_api import Answer
 from autopilot.operate.check_policies import shipped_policies
 from autopilot.readiness.admission import admission
-from autopilot.readiness.line import Answer, Asked, Status
+from autopilot.readiness.line import Asked, Status
 from autopilot.service.settings import Kubernetes, Settings
 from scripts.generate_chart import CHART, acting_rules, files, kinds, main
 from tests.kits.install_kit import blocks

@@ -17,7 +17,7 @@ from apiserver.http.faults import QUIET, FaultPlan, Faults
 from apiserver.http.serve import Running, serve
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
-from collectors.kubernetes.access import Access, Address
+from autopilot.kube.access import Access, Address
 from collectors.kubernetes.collector import KubernetesCollector
 from collectors.kubernetes.kinds import JOBS, NODES, PODS, Kind
 from collectors.kubernetes.reflector import Timing

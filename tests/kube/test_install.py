@@ -20,9 +20,9 @@ from autopilot.contract.annotations import CONDEMNED, CONTROLLER, EPOCH, MANAGER
 from autopilot.contract.marks import MARKS
 from autopilot.contract.scaling import FLOOR, Floor, Way
 from autopilot.contract.tree import PREFIX
-from autopilot.service.cluster_api import ClusterApi
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.service.leading.epoch import ClusterEpoch
-from collectors.kubernetes.access import Access, Address
 from tests.kits.acting_kit import PODS, Acting
 from tests.kits.autoscaler_kit import CRDS, GROUP, crd
 from tests.kits.autoscaler_kit import ROOT as REQUESTS

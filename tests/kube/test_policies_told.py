@@ -15,7 +15,7 @@ from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.crds.other_policies import EVERY_S, OtherPolicies
 from autopilot.crds.policy_status import PolicyStatus
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyObject
 from autopilot.service.leading.restraint import RestrainedPolicy
 from scripts.generate_crds import FOLDER, files

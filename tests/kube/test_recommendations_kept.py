@@ -19,8 +19,8 @@ from autopilot.crds.keeper import BURST, KIND, PER_MINUTE
 from autopilot.crds.names import collection, path
 from autopilot.crds.planning import DETAIL_S, KEPT_S, MOVED_S
 from autopilot.crds.policy_status import PolicyStatus
+from autopilot.kube.client import JSON
 from autopilot.service.capping import Capped
-from autopilot.service.cluster_api import JSON
 from autopilot.service.cluster_policy import EVERY_S, ClusterPolicySource, PolicyObject
 from autopilot.service.settings import Role
 from collectors.kubernetes.reflector import Timing

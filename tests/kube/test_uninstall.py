@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from autopilot.core.model.errors import InputError
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.operate.uninstall.run import Uninstall
 from autopilot.readiness.fence import fence_policy
-from autopilot.service.cluster_api import ClusterApi
-from collectors.kubernetes.access import Access, Address
 from scripts.generate_chart import CHART
 from tests.kits.acting_kit import PODS, Acting, pod_spec
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import structlog
 
-from autopilot.service.cluster_api import ClusterApi
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.service.leading.elector import Elector, ElectorThread
 from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.lease import LeaseName, Terms
-from collectors.kubernetes.access import Access, Address
 
 EPOCH = "gpu-autopilot.io/epoch"
 

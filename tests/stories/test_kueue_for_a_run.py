@@ -20,7 +20,7 @@ from apiserver.kueue.crds import definitions
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
-from collectors.kubernetes.access import Access, Address
+from autopilot.kube.access import Access, Address
 from tests.kits.kueue_install import VARIABLE, KueueAbsentError, installed_kueue
 from tests.kits.real_cluster import E2E, KUEUE
 from tests.service.kit import poll

@@ -19,8 +19,8 @@ from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import CHECK
 from autopilot.crds.definitions import recommendation_definition
+from autopilot.kube.access import Access, Address
 from autopilot.playground.gpu_operator import DEFINITION
-from collectors.kubernetes.access import Access, Address
 from tests.kits.cluster_stories import STORIES
 from tests.kits.deciding_service import KINDS as KINDS_OF_STORIES
 from tests.kits.deciding_service import RECOMMENDATIONS, define_recommendations

@@ -28,9 +28,9 @@ def uninstall(
     before. What stays is named with its reason. It may be repeated. The exit status is 1 where something failed.
     """
     from autopilot.app.commands.run_commands import out
+    from autopilot.kube.access import Access, Address
+    from autopilot.kube.cluster_api import ClusterApi
     from autopilot.operate.uninstall.run import Uninstall
-    from autopilot.service.cluster_api import ClusterApi
-    from collectors.kubernetes.access import Access, Address
 
     access = Access(Address(kubeconfig, context))
     job = Uninstall(ClusterApi(access), namespace, lambda line: out.print(line, markup=False, soft_wrap=True))

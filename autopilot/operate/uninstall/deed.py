@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autopilot.core.model.errors import InputError
-from autopilot.readiness.line import Answer
-from autopilot.service.cluster_api import ClusterApi
+from autopilot.kube.cluster_api import Answer, ClusterApi
 from autopilot.service.watchdog.removal import Removal, Stopped
 
 Obj = dict[str, Any]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from autopilot.core.model.errors import InputError
+from autopilot.kube.cluster_api import ClusterApi
 from autopilot.operate.uninstall import installed
 from autopilot.operate.uninstall.deed import DONE, STAYS, Cluster, Deed
 from autopilot.operate.uninstall.effects import effects
 from autopilot.readiness.manifest import NAME
 from autopilot.readiness.watchdog import WATCHDOG
-from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.lease import LeaseName, Terms, read_lease
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

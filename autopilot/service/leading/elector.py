@@ -21,7 +21,7 @@ import structlog
 
 from actuators.kubernetes.events import event_of
 from autopilot.core.model.errors import InputError
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.leading.lease import LeaseName, LeaseRecord, Terms, micro_time, misread, read_lease, text_in
 
 log: Any = structlog.get_logger("leadership")

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from actuators.kubernetes.wire import Part, why_unfit
+from autopilot.kube.cluster_api import Answer
 from autopilot.readiness.fence import EPOCH_GROUP, EPOCH_KIND, EPOCH_VERSION, EPOCHS, Creates, probe, seen
-from autopilot.readiness.line import Answer
 from autopilot.service.leading.lease import LABELS, MOST_TRANSITIONS, LeaseName, text_in
 
 FORBIDDEN, NOT_FOUND = 403, 404

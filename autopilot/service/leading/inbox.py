@@ -14,7 +14,7 @@ from typing import Any
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.readiness.manifest import INBOX_MAP
 from autopilot.service.inbox import command_text, read_command
 from autopilot.service.leading.elector import Requests

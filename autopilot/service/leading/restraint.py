@@ -13,8 +13,8 @@ from actuators.kubernetes.levers import LEVERS
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
+from autopilot.kube.cluster_api import TICK_S, ClusterApi
 from autopilot.service.capping import kinds_of
-from autopilot.service.cluster_api import TICK_S, ClusterApi
 from autopilot.service.settings import Kubernetes
 from autopilot.service.watchdog.marker import Marker
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from autopilot.contract.notes import read_record
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.leading.lease import LABELS
 
 NAME = "gpu-autopilot-watchdog"

@@ -20,8 +20,7 @@ from autopilot.contract.annotations import CHECK, CONTROLLER, PLACEMENT, STOPPED
 from autopilot.contract.scaling import CEILING, read_ceiling
 from autopilot.contract.tree import PREFIX
 from autopilot.contract.written import ACTIVE, SUSPEND, only_ours
-from autopilot.readiness.line import Answer
-from autopilot.service.cluster_api import TOO_LARGE
+from autopilot.kube.cluster_api import TOO_LARGE, Answer
 
 Obj = dict[str, Any]
 KUEUE, BATCH, APPS = "/apis/kueue.x-k8s.io/v1beta2", "/apis/batch/v1", "/apis/apps/v1"

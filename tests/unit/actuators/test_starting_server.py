@@ -11,15 +11,15 @@ from actuators.kubernetes.api import Api, Refusal
 from apiserver.http.faults import QUIET, STARTING, FaultPlan
 from autopilot.core.model.records import OutcomeKind
 from autopilot.core.model.stops import StopReason
+from autopilot.kube.access import Access, Address
+from autopilot.kube.cluster_api import ClusterApi
+from autopilot.kube.starting import Starting, names_a_right
 from autopilot.readiness.checks import run_checks
 from autopilot.readiness.line import Asked, Status
-from autopilot.service.cluster_api import ClusterApi
 from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.lease import LeaseName
 from autopilot.service.watchdog.watch import LeaseWatch
-from autopilot.starting import Starting, names_a_right
 from collectors.kubernetes import kinds
-from collectors.kubernetes.access import Access, Address
 from collectors.kubernetes.cache import Cache
 from collectors.kubernetes.reflector import Reflector, Timing
 from collectors.kubernetes.transport import ApiError, Lines, Transport

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from actuators.kubernetes.api import Api
-from collectors.kubernetes.access import Access, Address
+from autopilot.kube.access import Access, Address
 from tests.tidy.tree import ROOT
 
 IN_THE_BACKGROUND = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')

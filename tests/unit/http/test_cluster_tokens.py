@@ -10,7 +10,7 @@ import pytest
 
 from autopilot.http.auth import Caller
 from autopilot.http.cluster_tokens import KEPT_S, REVIEWS, UNKNOWN_S, ClusterTokens
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.settings import ClusterRoles, Role
 
 ROLES = ClusterRoles(

@@ -13,10 +13,11 @@ from apiserver.cluster import cluster
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import User, service_account
+from autopilot.kube.cluster_api import Answer
 from autopilot.operate.check_policies import shipped_policies
 from autopilot.readiness.admission import admission
 from autopilot.readiness.fence import NAME as FENCE
-from autopilot.readiness.line import Answer, Asked, Line, Status
+from autopilot.readiness.line import Asked, Line, Status
 from autopilot.readiness.report import text_of
 from autopilot.service.settings import Kubernetes
 from tests.kits.apiserver_kit import START, Asker

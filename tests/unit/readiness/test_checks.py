@@ -7,8 +7,9 @@ import json
 import pytest
 
 from autopilot.core.hardware import dcgm
+from autopilot.kube.cluster_api import Answer
 from autopilot.readiness.checks import run_checks
-from autopilot.readiness.line import Answer, Line, Status
+from autopilot.readiness.line import Line, Status
 from autopilot.readiness.report import document, summary, text_of
 from tests.unit.readiness.world import KUEUE, Scraped, World, asked, node
 

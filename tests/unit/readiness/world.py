@@ -10,7 +10,8 @@ from email.utils import formatdate
 from typing import Any
 
 from autopilot.core.hardware import dcgm
-from autopilot.readiness.line import Answer, Asked, Sample
+from autopilot.kube.cluster_api import Answer
+from autopilot.readiness.line import Asked, Sample
 
 NOW_S = 1_790_000_000.0
 KUEUE = "/apis/kueue.x-k8s.io"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.model.modes import Mode, Modes
-from autopilot.readiness.line import Answer
+from autopilot.kube.cluster_api import Answer
 from autopilot.service.capping import Capped
 from autopilot.service.cluster_policy import EVERY_S, ClusterPolicySource, PolicyMap, PolicyObject
 from autopilot.service.config_maps import KEPT_S, MapName, MapSwitch

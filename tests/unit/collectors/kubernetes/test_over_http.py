@@ -19,7 +19,7 @@ from apiserver.http.serve import Running, serve
 from apiserver.server import Server
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
-from collectors.kubernetes.access import Access, Address
+from autopilot.kube.access import Access, Address
 from collectors.kubernetes.kinds import NODES, PODS
 from collectors.kubernetes.reflector import Timing
 from collectors.kubernetes.source import Cluster

@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from autopilot.core.model.errors import InputError
-from collectors.kubernetes.access import Access, Address
+from autopilot.kube.access import Access, Address
 from collectors.kubernetes.transport import ApiError, Transport
 from tests.kits.kube_api import kubeconfig
 

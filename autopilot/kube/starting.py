@@ -23,7 +23,7 @@ BELIEVED_S = 1.0
 
 
 class Connections(Protocol):
-    """The address and the credentials that are valid now (`collectors.kubernetes.access.Access`)."""
+    """The address and the credentials that are valid now (`autopilot.kube.access.Access`)."""
 
     @property
     def host(self) -> str:
@@ -32,6 +32,10 @@ class Connections(Protocol):
 
     def connection(self) -> tuple[Any, dict[str, str], int]:
         """A pool manager, the headers that authenticate, and the generation of both. Raises `OSError`."""
+        ...
+
+    def renew(self, generation: int) -> None:
+        """Read the credentials again. Raises `OSError`."""
         ...
 
 
