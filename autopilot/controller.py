@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.capabilities.guards import GUARDS
 from autopilot.core.decision.intake_facts import IntakeFacts
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.effects import lifecycle
+from autopilot.core.effects.action import Action
 from autopilot.core.facts.table import Kept
-from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.intake.clock import not_of_the_future
@@ -23,11 +25,12 @@ from autopilot.core.intake.listing import Objects, Shown, views_of
 from autopilot.core.intake.sight import key_of
 from autopilot.core.intake.signals import UNMEASURED, measure
 from autopilot.core.intake.silent import or_gap
+from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_names import ClusterNames, unknown_names
+from autopilot.core.model.policy.names import ClusterNames, unknown_names
 from autopilot.core.model.ports import (
     Actuator,
     Beginning,
@@ -57,10 +60,7 @@ from autopilot.core.model.records import (
     View,
 )
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.planning.action import Action
-from autopilot.core.tracking import lifecycle
-from autopilot.core.tracking.gpu_errors import with_gravest
-from autopilot.core.usage.facts import SnapshotFacts
+from autopilot.core.recovery.follow_errors import with_gravest
 
 STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply")
 """The stages of a tick, in their order; `record` is entered again for the outcomes."""

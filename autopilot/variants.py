@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
+from autopilot.core.capabilities.verbs import CHANGES, OPERATIONS
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.verb import Change, Operation
-from autopilot.core.verbs import CHANGES, OPERATIONS
 
 TABLES: Mapping[type, Mapping[str, type[Any]]] = {Change: CHANGES, Operation: OPERATIONS}
 """The classes of each base class, by kind."""

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from autopilot.core.model.errors import invariant
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.ports import Fit, FitWork
 from autopilot.core.model.units import format_duration
 

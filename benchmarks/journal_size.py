@@ -24,7 +24,7 @@ import numpy as np
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.errors import invariant
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Inventory, Observation
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import F32, InstanceTable, empty

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from autopilot.app.runs.wiring import NoInbox, NoJournal, SoleLeader
 from autopilot.controller import Wiring
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
-from autopilot.core.verbs import OPERATIONS
 from autopilot.memory_store import InMemoryStore
 from autopilot.playground.live import Live
 from autopilot.service.site import Site

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
@@ -36,7 +37,6 @@ from autopilot.core.model.snapshot import (
     make,
 )
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.verbs.admit import AdmitOperation
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
 GPUS_PER_NODE = 8

@@ -28,6 +28,7 @@ from autopilot.core.facts.table import Kept
 from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.intake.signals import UNMEASURED, measure
+from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.records import (
@@ -55,7 +56,6 @@ from autopilot.core.model.snapshot import (
     empty,
     make,
 )
-from autopilot.core.usage.facts import SnapshotFacts
 from autopilot.settings import shipped_policy
 from benchmarks.kit import judged, options, table, write_json
 from models.last_two import LastTwo

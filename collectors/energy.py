@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isfinite
 from threading import Lock
 
-from autopilot.core.usage.parts import HIGHEST
+from autopilot.core.intake.usage.parts import HIGHEST
 
 SPAN_S = 60.0
 """Readings this far apart are compared: the time of one reading is known to some seconds only."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.hardware import dcgm
-from autopilot.core.model.policy_bounds import ClockRules
+from autopilot.core.model.policy.bounds import ClockRules
 from autopilot.core.model.records import Gap, Telemetry
 from autopilot.core.model.snapshot import F32, F64, I8, I32, Bools
 from collectors.entities import PROFILED, Entities, activity, fill_boards, gaps_of, missing_gaps

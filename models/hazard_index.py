@@ -15,7 +15,7 @@ from collections import deque
 import numpy as np
 
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import gpu_parts, progress_s
 from models.backtest import FreshRng

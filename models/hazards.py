@@ -35,7 +35,7 @@ WIDTH_S = np.append(np.diff(EDGES_S), np.inf)
 
 FIRST_MEAN_S = 4 * 3600.0
 """Prior mean of the remaining run time: as long as the job has run so far (Lindy's law), but at least 4 h, as in
-core/ordering/job_order.py. It weighs as much as one event in each bin.
+core/planning/ordering/job_order.py. It weighs as much as one event in each bin.
 """
 
 FIRST_HAZARD = 1.0 / np.maximum(FIRST_MEAN_S, EDGES_S)

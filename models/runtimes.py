@@ -20,7 +20,7 @@ from hashlib import sha256
 import numpy as np
 
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.snapshot import F64, I64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import holding_mask, progress_s
 from models.backtest import FreshRng

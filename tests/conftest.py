@@ -173,7 +173,7 @@ LONG = (
     "tests/unit/app/test_stays",
     "tests/unit/collectors/test_nvml",
     "tests/unit/core/intake/test_clock",
-    "tests/unit/core/tracking/test_pipelined_restart",
+    "tests/unit/core/effects/test_pipelined_restart",
     "tests/unit/http/test_oidc",
     "tests/unit/http/test_schema",
     "tests/unit/http/test_sessions",

@@ -35,11 +35,11 @@ from actuators.kubernetes.objects import Located, Objects, Target, refs_of, targ
 from actuators.kubernetes.writing import Writer
 from autopilot.contract.notes import failure_text
 from autopilot.contract.tree import PREFIX
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
 from autopilot.core.model.stops import StopReason
-from autopilot.core.verbs import OPERATIONS
 
 OUTAGE_S = 10.0
 """Time without requests after the server or a webhook did not answer: each such request may take that long itself."""

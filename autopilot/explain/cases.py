@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.capabilities.verbs import VERBS
+from autopilot.core.effects.action import cases_of
+from autopilot.core.effects.draft import Case
 from autopilot.core.model.records import Evidence, Proposal
 from autopilot.core.model.units import counted, format_clock, format_duration, format_gpu_s, format_ratio, number
-from autopilot.core.planning.action import cases_of
-from autopilot.core.planning.draft import Case
-from autopilot.core.verbs import VERBS
 
 CASES = cases_of(ACTIONS)
 

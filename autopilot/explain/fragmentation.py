@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from autopilot.core.fragmentation.measure import CAUSES, Cause, Fragmentation, Loss, PoolFragmentation
 from autopilot.core.model.modes import Modes
 from autopilot.core.model.units import counted
+from autopilot.core.placement.fragmentation.measure import CAUSES, Cause, Fragmentation, Loss, PoolFragmentation
 
 SHOWN_GPUS = 0.005
 """Smaller losses are rounding."""

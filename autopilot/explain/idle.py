@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.idle.evidence import idle_score
+from autopilot.core.idle.follow import idle_score
+from autopilot.core.intake.usage.parts import GPU_UNITS
+from autopilot.core.intake.usage.rollup import rollups
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.units import counted, format_duration, format_ratio
-from autopilot.core.usage.parts import GPU_UNITS
-from autopilot.core.usage.rollup import rollups
 from autopilot.explain.use import MOST_GROUPS, aligned
 
 HOUR_S = 3600.0

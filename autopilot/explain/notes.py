@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.model.records import Evidence, Gap, Note, NoteCode
 from autopilot.core.model.units import counted
 from autopilot.explain.cases import Fields, facts_of

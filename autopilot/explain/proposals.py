@@ -14,13 +14,13 @@ from math import isfinite
 
 import numpy as np
 
-from autopilot.core.guards import telemetry
 from autopilot.core.model.codes import UNCOVERED
 from autopilot.core.model.modes import MODE_UNIT, MODES
 from autopilot.core.model.objects import SideEffect, Taken
 from autopilot.core.model.records import Code, Decision, Evidence, Loss, Proposal, Slot, Verdict, Victim
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.model.units import counted, format_clock, format_gpu_s, format_moment, number
+from autopilot.core.trust import telemetry_guard as telemetry
 from autopilot.explain.cases import IN_UNITS, Amount, case_words, fact_words, quantity, with_worst
 from autopilot.explain.notes import note_words
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.hardware.dcgm import Quality
+from autopilot.core.intake.usage.contradiction import contradicted
+from autopilot.core.intake.usage.parts import parts_of
+from autopilot.core.intake.usage.plausibility import DOUBTS, doubts
+from autopilot.core.intake.usage.rollup import WITH_WORKLOADS, Ratios, Rollup, ratios, rollups, strays
+from autopilot.core.intake.usage.table import UsageTable, usage_of
 from autopilot.core.model.codes import Code
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.model.units import counted, format_duration, format_ratio
-from autopilot.core.usage.contradiction import contradicted
-from autopilot.core.usage.parts import parts_of
-from autopilot.core.usage.plausibility import DOUBTS, doubts
-from autopilot.core.usage.rollup import WITH_WORKLOADS, Ratios, Rollup, ratios, rollups, strays
-from autopilot.core.usage.table import UsageTable, usage_of
 
 SHOWN_WINDOW_S = 300.0
 """The window of tables of groups, and of the utilizations in the record."""

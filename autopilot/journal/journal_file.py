@@ -26,7 +26,7 @@ from typing import Any, Self
 from autopilot.core.model.errors import InputError, invariant
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
 from autopilot.files import Lock, lock_beside, target_of
 from autopilot.journal.alerts import TABLE as ALERTS

@@ -1,6 +1,6 @@
 """Exact amounts of GPU time: integers of 1/28,000 GPU x 1/1,024 s, so that the rows of an interval add up, not nearly.
 
-A part of a GPU is a whole number of 1/28,000 (core/usage/parts.py); times are rounded to 1/1,024 s once, so that
+A part of a GPU is a whole number of 1/28,000 (core/intake/usage/parts.py); times are rounded to 1/1,024 s once, so that
 consecutive intervals have no gap and no overlap.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autopilot.core.usage.parts import GPU_UNITS
+from autopilot.core.intake.usage.parts import GPU_UNITS
 
 TICKS_PER_S = 1024
 GRAINS_PER_GPU_S = GPU_UNITS * TICKS_PER_S

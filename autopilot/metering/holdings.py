@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.intake.signals import sees_the_cluster
+from autopilot.core.intake.usage.parts import GPU_UNITS, Parts, instance_units, parts_of
 from autopilot.core.model.records import Instruction, Observation, Slot
 from autopilot.core.model.snapshot import GPU_MILLI, I32, I64, ClusterSnapshot, State
-from autopilot.core.usage.parts import GPU_UNITS, Parts, instance_units, parts_of
 from autopilot.metering.amounts import to_ticks
 
 ENDED = (State.SUCCEEDED, State.FAILED)

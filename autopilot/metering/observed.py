@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from autopilot.core.intake.usage.parts import FINE, GPU_UNITS, Parts, activity, attributed, gathered, plausible
+from autopilot.core.intake.usage.rollup import usable_gpus
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import F64, I64, SLO_CLASS_NAMES, TOPOLOGY_NAMES, ClusterSnapshot
-from autopilot.core.usage.parts import FINE, GPU_UNITS, Parts, activity, attributed, gathered, plausible
-from autopilot.core.usage.rollup import usable_gpus
 from autopilot.metering.amounts import (
     ACTIVE,
     BORROWED,

@@ -6,11 +6,12 @@ from itertools import compress
 
 import numpy as np
 
-from autopilot.core.fragmentation.measure import measure_fragmentation
+from autopilot.core.geometry.follow import quarantined, set_aside
 from autopilot.core.hardware.dcgm import Quality
-from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
 from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
+from autopilot.core.intake.usage.activity import Activity, entity_activity, work_activity
+from autopilot.core.intake.usage.rollup import ROOM, ratios, rollups
 from autopilot.core.model.codes import NOT_STARTED, Code
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.objectives import missed_ratio, promised_s
@@ -18,10 +19,9 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, QueueTable, Recut, State
 from autopilot.core.model.work import gpu_parts
+from autopilot.core.placement.fragmentation.measure import measure_fragmentation
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.half_started import half_started
-from autopilot.core.tracking.recuts import quarantined, set_aside
-from autopilot.core.usage.rollup import ROOM, ratios, rollups
+from autopilot.core.recovery.half_started import half_started
 from autopilot.metrics.samples import Samples
 from autopilot.metrics.table import MOST_IDLE_BORROWERS, MOST_QUEUES, TENANT_USE, USE
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.errors import InputError, invariant
 from autopilot.core.model.forecast import REQUESTS
@@ -22,8 +23,7 @@ from autopilot.core.model.modes import Modes
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Decision, Observation, Proposal
 from autopilot.core.planning.restraint import is_capped
-from autopilot.core.tracking.promises import sums_of
-from autopilot.core.verbs import OPERATIONS
+from autopilot.core.trust.follow_promises import sums_of
 from autopilot.explain.proposals import Answer, answer_of, refusing_codes
 from autopilot.explain.view import figures_of
 from autopilot.metrics.table import BY_NAME, MOST_RECOMMENDATIONS

@@ -9,12 +9,12 @@ from math import inf, isfinite
 
 import numpy as np
 
+from autopilot.core.capabilities.verbs import OPERATIONS
+from autopilot.core.effects.lifecycle import ENDED, followed
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Cause, Decision, Observation, OutcomeKind
-from autopilot.core.tracking.lifecycle import ENDED, followed
-from autopilot.core.verbs import OPERATIONS
 from autopilot.explain.proposals import answer_of
 from autopilot.metrics.samples import Labels
 from autopilot.metrics.table import BUCKETS_S, EFFECT_BUCKETS_S, MOST_QUEUES, OTHER_QUEUES, WAIT_BUCKETS_S

@@ -16,8 +16,8 @@ from actuators.kubernetes.levers.check_state import effect_of, stop_reason
 from apiserver.kueue.podsets import Addition, Conflict
 from autopilot.contract.annotations import CHECK, CONTROLLER
 from autopilot.core.quota.ledger import ALL
-from autopilot.core.rules import cohort
-from autopilot.core.rules.base import Claim
+from autopilot.core.quota.rules import cohort
+from autopilot.core.quota.rules.base import Claim
 from autopilot.playground import steps
 from autopilot.playground.controller_manager import ControllerManager
 from autopilot.playground.entries import PENDING, REJECTED, RETRY, Entry, Placement, Surroundings

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_names import ClusterNames, check_names
+from autopilot.core.model.policy.names import ClusterNames, check_names
 from autopilot.core.model.records import Decision, Plan
 from autopilot.journal.reader import JournalReader
 from autopilot.replay.again import Decide, Progress, remembered, reported

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autopilot.core.fragmentation.measure import CAUSES
 from autopilot.core.model.units import format_duration, format_gpu_s, format_ratio
+from autopilot.core.placement.fragmentation.measure import CAUSES
 from autopilot.report.data import PolicyRun, ReportData
 from autopilot.report.markup import box, pairs, table, text
 from autopilot.report.words import (

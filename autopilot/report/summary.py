@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.model.records import Code
 from autopilot.core.model.units import format_gpu_s, format_ratio
 from autopilot.explain.proposals import Answer, answer_words

@@ -28,11 +28,11 @@ from actuators.kubernetes.levers.notice import words
 from autopilot.app.when import When
 from autopilot.audit.entry import Kind
 from autopilot.audit.log import AuditError
+from autopilot.core.idle.notify import Notify
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Instruction, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.notify import Notify
 from autopilot.deadline import Limit, within
 from autopilot.printable import printable
 from autopilot.service.published import Published

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import isnan
 
 from autopilot.app.decisions.decision_rows import Fresh
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.intake.sight import listed_s, newest_sample_s
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.intake.silent import newest_of, problem_of

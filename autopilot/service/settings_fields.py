@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
-from autopilot.core.verbs import OPERATIONS
 from autopilot.service.listeners import parse_listen
 
 T = TypeVar("T")

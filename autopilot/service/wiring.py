@@ -13,13 +13,13 @@ from autopilot.app.backtests.gate import bootstrap_rng
 from autopilot.app.backtests.promotion import Promoter
 from autopilot.audit.entry import Kind
 from autopilot.controller import Controller, Wiring
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.intake.ways_in import unread
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Actuator, Collector, Following, Forecaster, MemoryStore, PolicySource
-from autopilot.core.verbs import OPERATIONS
 from autopilot.journal import SqliteJournal
 from autopilot.kube.cluster_api import TICK_S, ClusterApi
 from autopilot.memory_store import FileMemoryStore

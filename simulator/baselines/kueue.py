@@ -1,10 +1,11 @@
 """Kueue: quota, borrowing, best-effort FIFO and classical preemption, without any knowledge of run times.
 
 A cycle takes the head of every queue, orders the heads, and lets each of them start where quota and room allow it, or
-preempt others; cycles repeat until no gang can start. The product's own cohort rules (autopilot/core/rules/cohort.py),
-with the queue settings of the cluster file, decide who may start, who may be preempted and which head comes first.
-Settings that are missing follow the preemption policy that Kueue recommends for a queue in a cohort: reclaim from any
-queue that borrows, preempt lower priorities in the own queue, and do not preempt while borrowing.
+preempt others; cycles repeat until no gang can start. The product's own cohort rules
+(autopilot/core/quota/rules/cohort.py), with the queue settings of the cluster file, decide who may start, who may be
+preempted and which head comes first. Settings that are missing follow the preemption policy that Kueue recommends for a
+queue in a cohort: reclaim from any queue that borrows, preempt lower priorities in the own queue, and do not preempt
+while borrowing.
 
 - A gang that cannot start is set aside until something is freed, and those behind it are tried (Kueue: BestEffortFIFO).
   Gangs of one queue, shape and priority get the same answer: one of them is tested.
@@ -28,8 +29,8 @@ import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, Displace, QueueTable, make
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds
-from autopilot.core.rules import cohort
-from autopilot.core.rules.base import Claim, Refusal, Target
+from autopilot.core.quota.rules import cohort
+from autopilot.core.quota.rules.base import Claim, Refusal, Target
 from simulator.specs.clusterqueues import ROOT, QueueSpec
 from simulator.world.cluster import Cluster
 from simulator.world.hardware import Hardware

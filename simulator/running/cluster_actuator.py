@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.evict import EvictOperation
+from autopilot.core.geometry.recut import RecutGpu
+from autopilot.core.idle.ceiling import Ceiling
+from autopilot.core.idle.notify import Notify
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import (
@@ -14,14 +19,9 @@ from autopilot.core.model.snapshot import (
 )
 from autopilot.core.model.stops import StopReason
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.ceiling import Ceiling
-from autopilot.core.verbs.cordon import Cordon
-from autopilot.core.verbs.evict import EvictOperation
-from autopilot.core.verbs.notify import Notify
-from autopilot.core.verbs.provision import Provision
-from autopilot.core.verbs.recut import RecutGpu
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.nodes.provision import Provision
+from autopilot.core.recovery.cordon import Cordon
+from autopilot.core.replicas.scale import Scale
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Cordoned
 from simulator.world.hardware import Refusal

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from autopilot.core.hardware.dcgm import WINDOWS_S
-from autopilot.core.model.policy_idle import Idle
+from autopilot.core.model.policy.idle import Idle
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, InstanceTable
 from simulator.signals.behaviours import F32, I8, absent_look, draw_jobs
 from simulator.signals.dcgm_text import PodLabels
@@ -117,7 +117,7 @@ class Occupants:
     def worked(self, job: int, now_s: float) -> bool:
         """True if any GPU of a job worked in the half hour before, by the readings themselves.
 
-        The shipped bounds of idle GPUs decide (core/model/policy_idle.py).
+        The shipped bounds of idle GPUs decide (core/model/policy/idle.py).
         """
         truth, rules = TelemetryGenerator(self._seed, scrape_interval_s=30.0), Idle()
         slots = np.arange(max(truth.known_slot(now_s - WINDOWS_S[-1]), 0), truth.known_slot(now_s) + 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from autopilot.core.geometry.mig_recut import CutGpu, MigRequest, Replan, check_gpu, replan
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig import GpuModel, Placement
-from autopilot.core.hardware.mig_recut import CutGpu, MigRequest, Replan, check_gpu, replan
 from autopilot.core.model.errors import InputError
 from tests.conformance.cases import Case, MigGpu, Profiles
 from tests.conformance.compare import Difference

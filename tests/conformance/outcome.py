@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.decision.planner import Planner, plan
+from autopilot.core.effects.action import Action as Proposer
+from autopilot.core.effects.admit import AdmitChange
+from autopilot.core.effects.evict import EvictChange
+from autopilot.core.effects.pipeline import PipelineChange
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Code, Plan, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import GPU_MILLI, State
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.action import Action as Proposer
-from autopilot.core.verbs.admit import AdmitChange
-from autopilot.core.verbs.evict import EvictChange
-from autopilot.core.verbs.grow import GrowChange
-from autopilot.core.verbs.pipeline import PipelineChange
-from autopilot.core.verbs.reserve import ReserveChange
+from autopilot.core.reserving.reserve import ReserveChange
+from autopilot.core.sharing_time.grow import GrowChange
 from tests.conformance.cases import Action, Case, Task
 from tests.conformance.world import ACTIONS_OF, HOLDING, Row, World, build_world
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.model.records import Proposal, Slot, Victim
 from tests.conformance.__main__ import main
 from tests.conformance.cases import SCHEMA, Case, parse_case

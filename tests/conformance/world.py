@@ -16,7 +16,7 @@ from autopilot.core.intake.signals import measure
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.policy import Mode, Modes, Policy, RuleSetName, Tenancy, check_policy
-from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.policy.bounds import DAY_S
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import (
     ClusterSnapshot,

@@ -12,9 +12,13 @@ import numpy as np
 import pytest
 
 import autopilot.core
+from autopilot.core.capabilities.guards import GUARDS
 from autopilot.core.decision.planner import Planner, plan
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.admit import AdmitDraft
+from autopilot.core.effects.draft import Case, Draft
+from autopilot.core.effects.evict import EvictDraft
 from autopilot.core.facts.table import rows_of
-from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check, allow
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.errors import InvariantError
@@ -25,13 +29,9 @@ from autopilot.core.model.records import About, Code, Note, Proposal, Verdict
 from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.shapes import Fit, Miss
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context, Memo
-from autopilot.core.planning.draft import Case, Draft
 from autopilot.core.planning.plan_state import PlanState
-from autopilot.core.verbs.admit import AdmitDraft
-from autopilot.core.verbs.evict import EvictDraft
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.replicas.scale import Scale
 from tests.kits.core_world import (
     AUTO,
     Disrupt,

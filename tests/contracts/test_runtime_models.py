@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.forecast import LEVELS, RuntimeForecast
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.worker import InlineWorker
 from models import recent

@@ -50,15 +50,20 @@ def test_the_example_works_as_written(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     action, row, mode, scene = _blocks()
     core = tmp_path / "autopilot" / "core"
-    (core / "actions" / "stop_late.py").write_text(action, encoding="utf-8")
-    table = core / "actions" / "__init__.py"
-    insert(table, "    scale_ahead,\n", "    scale_ahead,\n    stop_late,\n")
+    (core / "recovery" / "stop_late.py").write_text(action, encoding="utf-8")
+    table = core / "capabilities" / "actions.py"
+    insert(table, "import enforce_limit, recover\n", "import enforce_limit, recover, stop_late\n")
     last = next(line for line in table.read_text(encoding="utf-8").splitlines() if "enforce_limit.ACTION" in line)
     insert(table, f"{last}\n", f"{last}\n{row}")
     insert(core / "model" / "modes.py", "\n    def on(self", f"{mode}\n    def on(self")
     scenes = tmp_path / "tests" / "golden" / "explanation_scenes.py"
     insert(scenes, '}\n"""Small worlds', f'{scene}}}\n"""Small worlds')
-    touched = {"core/actions/stop_late.py", "core/actions/__init__.py", "core/model/modes.py", "explanation_scenes.py"}
+    touched = {
+        "core/recovery/stop_late.py",
+        "core/capabilities/actions.py",
+        "core/model/modes.py",
+        "explanation_scenes.py",
+    }
     assert f"touches {len(touched)} files by hand" in PAGE.read_text(encoding="utf-8")
     run_python(tmp_path, "-m", "tests.golden.refresh")
     run_python(tmp_path, "scripts/generate_policy_reference.py")

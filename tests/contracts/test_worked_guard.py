@@ -33,9 +33,9 @@ def test_a_guard_with_a_knob_is_six_files(tmp_path: Path) -> None:
     guard, row, knob, code, words, field = re.findall(r"```(?:python|text)\n(.*?)```", text, flags=re.DOTALL)
     core = tmp_path / "autopilot" / "core"
     (core / "guards" / "most_taken.py").write_text(guard, encoding="utf-8")
-    insert(core / "guards" / "__init__.py", "    mode,\n", "    mode,\n    most_taken,\n")
-    insert(core / "guards" / "__init__.py", "    (mode.NAME,", f"{row}    (mode.NAME,")
-    insert(core / "model" / "policy.py", "    blast_ratio: Annotated", f"{knob}    blast_ratio: Annotated")
+    insert(core / "capabilities" / "guards.py", "    mode,\n", "    mode,\n    most_taken,\n")
+    insert(core / "capabilities" / "guards.py", "    (mode.NAME,", f"{row}    (mode.NAME,")
+    insert(core / "model" / "policy" / "__init__.py", "    blast_ratio: Annotated", f"{knob}    blast_ratio: Annotated")
     insert(core / "model" / "codes.py", "    BLAST_RADIUS =", f"{code}    BLAST_RADIUS =")
     for path, lines in (("explain/proposals.py", words), ("report/advice.py", field)):
         insert(tmp_path / "autopilot" / path, "    Code.BLAST_RADIUS:", f"{lines}    Code.BLAST_RADIUS:")

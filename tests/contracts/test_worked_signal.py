@@ -11,7 +11,7 @@ from tests.contracts.test_worked_example import ROOT, insert, run_python
 USE = """
 import numpy as np
 from autopilot.core.hardware.dcgm import SIGNALS
-from autopilot.core.idle.verdict import Activity, entity_activity
+from autopilot.core.intake.usage.activity import Activity, entity_activity
 from autopilot.core.model.policy import Policy
 from collectors.exposition import Scanner
 from tests.kits.core_world import holds, snapshot

@@ -67,14 +67,17 @@ def test_a_verb_is_seven_files(tmp_path: Path) -> None:
         r"```(?:python|text)\n(.*?)```", text, flags=re.DOTALL
     )
     core, levers = tmp_path / "autopilot" / "core", tmp_path / "actuators" / "kubernetes" / "levers"
-    (core / "verbs" / "quarantine.py").write_text(verb, encoding="utf-8")
-    before = "from autopilot.core.verbs.recut import"
-    insert(core / "verbs" / "__init__.py", before, f"from autopilot.core.verbs.quarantine import Quarantine\n{before}")
-    insert(core / "verbs" / "__init__.py", '    "provision": Row', f'{row}    "provision": Row')
-    cordoning = core / "actions" / "cordoning.py"
+    table = core / "capabilities" / "verbs.py"
+    (core / "recovery" / "quarantine.py").write_text(verb, encoding="utf-8")
+    before = "from autopilot.core.geometry.recut import"
+    insert(table, before, f"from autopilot.core.recovery.quarantine import Quarantine\n{before}")
+    insert(table, '    "provision": Row', f'{row}    "provision": Row')
+    cordoning = core / "recovery" / "cordoning.py"
     insert(cordoning, "CASES = (CORDON, UNCORDON)\n", case)
     insert(
-        cordoning, "from autopilot.core.verbs import cordon\n", "from autopilot.core.verbs import cordon, quarantine\n"
+        cordoning,
+        "from autopilot.core.recovery import cordon\n",
+        "from autopilot.core.recovery import cordon, quarantine\n",
     )
     insert(cordoning, "    for row in to_uncordon(", f"{proposal}    for row in to_uncordon(")
     (levers / "node_quarantine.py").write_text(lever, encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from autopilot.core.model.records import Batch
-from autopilot.core.verbs.cordon import Cordon
+from autopilot.core.recovery.cordon import Cordon
 from collectors.exporter import ExporterCollector, Target
 from tests.kits.field_kit import FOLDER, Json, Played, exposition, objects_of, play, play_objects
 from tests.kits.kube_objects import EPOCH_S

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
-from autopilot.core.idle.verdict import Activity, entity_activity
+from autopilot.core.intake.usage.activity import Activity, entity_activity
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import F32, ClusterSnapshot
-from autopilot.core.tracking.hangs import doing_nothing
+from autopilot.core.recovery.hangs import doing_nothing
 from collectors.window import WindowBuffer
 from tests.kits.core_world import MODELS, holds, snapshot
 from tests.kits.usage_world import facts_of

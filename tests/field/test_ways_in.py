@@ -10,7 +10,7 @@ from math import isnan, nan
 import pytest
 import yaml
 
-from autopilot.core.verbs.cordon import Cordon
+from autopilot.core.recovery.cordon import Cordon
 from collectors.attribution import Sightings
 from collectors.exposition import Scanner
 from tests.kits.batch_kit import check_batch

@@ -13,10 +13,10 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.memory.nodes import NodesMemory
 from autopilot.core.model.memory.recovery import CordonRecord, RecoveryMemory
 from autopilot.core.model.memory.replicas import ReplicasMemory
-from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.policy.bounds import DAY_S
 from autopilot.core.model.records import Evidence, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import QueueOrder, State
-from autopilot.core.quota.spending import remember_spending
+from autopilot.core.recovery.follow_spending import remember_spending
 from tests.kits.core_world import AUTO, HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, expecting, forecast, serving
 from tests.kits.expected_world import PATIENT, island_expected

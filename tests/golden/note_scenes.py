@@ -12,11 +12,11 @@ from autopilot.core.model.memory.halt import HaltMemory
 from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.memory.trust import StormRecord, TrustMemory
 from autopilot.core.model.policy import Mode
-from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.policy.bounds import DAY_S
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Command, CommandKind, Note, NoteCode, Observation
 from autopilot.core.model.snapshot import AdvanceTable, Recut, ServiceTable, make
-from autopilot.core.quota.spending import remember_spending
+from autopilot.core.recovery.follow_spending import remember_spending
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.hang_world import fleet, measured, training

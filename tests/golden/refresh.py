@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation, Plan, no_refusals
-from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.explain.cases import CASES
 from autopilot.explain.notes import NOTES, note_words
 from autopilot.explain.proposals import proposal_words

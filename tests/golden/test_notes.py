@@ -10,7 +10,7 @@ import pytest
 
 from autopilot.app.decisions.decision_rows import tick_document
 from autopilot.app.when import When
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.model.records import About, Note, NoteCode
 from autopilot.explain.notes import NOTES, WORDS, note_words
 from autopilot.explain.story.telling import tell

@@ -24,11 +24,11 @@ from apiserver.http.faults import QUIET, FaultPlan, Faults
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import CHECK, CONTROLLER
 from autopilot.controller import Controller, Wiring
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code, CommandKind, Decision, Instruction, Observation, Proposal
-from autopilot.core.verbs import OPERATIONS
 from autopilot.readiness.fence import fence_policy
 from autopilot.service.leading.leadership import ClusterLeadership, FencedFollower
 from autopilot.service.leading.memory import ClusterMemory

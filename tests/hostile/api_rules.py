@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from actuators.kubernetes.changes import GATED_BY
 from autopilot.contract.annotations import CONTROLLER
-from autopilot.core.verbs.evict import EvictOperation
+from autopilot.core.effects.evict import EvictOperation
 from tests.hostile.api_watch import EXCLUDE, PREEMPTIBLE, SLO
 from tests.kits.killing import Boundaries
 from tests.kits.kueue_kit import JOBS

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition
 
+from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import Gate, State
-from autopilot.core.verbs.recut import RecutGpu
 from tests.hostile.cut_world import CUT, SHAPES, CutCluster
 from tests.hostile.machine import POLICY, Hostile, happens, kinds
 from tests.hostile.ports import Ports, Sent

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.effects.evict import EvictOperation
+from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.records import Geometry, Instruction, Telemetry
 from autopilot.core.model.snapshot import ClusterSnapshot, Gate, Recut, State
 from autopilot.core.model.stops import StopReason
-from autopilot.core.verbs.evict import EvictOperation
-from autopilot.core.verbs.recut import RecutGpu
 from tests.hostile.world import GPUS, HOLDING, NODES, PER_NODE, TENANTS, WINDOWS_S, Cluster, Gang, queues
 from tests.kits.core_world import MODELS, Item, snapshot_on
 from tests.kits.hardware_world import PROFILES, Hardware, hardware

@@ -16,7 +16,7 @@ import pytest
 from actuators.kubernetes import writing
 from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.controller import Wiring
-from autopilot.core.guards import GUARDS
+from autopilot.core.capabilities.guards import GUARDS
 from autopilot.core.model.records import Batch, Instruction, Outcome
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.readiness.fence import fence_policy

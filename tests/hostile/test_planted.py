@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from autopilot.core.actions import regeometry
-from autopilot.core.decision import intake_facts, sending, underway
+from autopilot.core.decision import build, intake_facts, sending, underway
+from autopilot.core.effects import lifecycle
+from autopilot.core.geometry import cuttable, regeometry
+from autopilot.core.geometry import guard as regeometry_guard
 from autopilot.core.guards import mode
-from autopilot.core.guards import regeometry as regeometry_guard
+from autopilot.core.idle import idle_work
 from autopilot.core.intake import sight
 from autopilot.core.model import approvals
 from autopilot.core.model.memory.starts import PipelinedStart
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.planning import build, cuttable, idle_work
-from autopilot.core.tracking import lifecycle
 from tests.hostile.cut_machine import HostileCuts
 from tests.hostile.machine import Hostile
 from tests.hostile.ports import Sight

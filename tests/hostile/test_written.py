@@ -13,10 +13,10 @@ from actuators.kubernetes.api import Listed, Refusal, answer_of
 from actuators.kubernetes.levers.mig_record import Record
 from actuators.kubernetes.wire import TYPES
 from autopilot.contract.annotations import EFFECT
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.recut import RecutGpu
 from autopilot.kube.cluster_api import Answer
 from autopilot.service.watchdog.removal import PAGE, Removal
 from tests.hostile.objects import keys_read, names_in, sample

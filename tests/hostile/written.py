@@ -24,20 +24,20 @@ from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, MANAGE, OF
 from autopilot.contract.documents import parsed
 from autopilot.contract.scaling import CEILING
 from autopilot.contract.tree import PREFIX
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.evict import EvictOperation
+from autopilot.core.geometry.recut import RecutGpu
+from autopilot.core.idle.ceiling import Ceiling
+from autopilot.core.idle.notify import Notify
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.records import Instruction, Outcome
 from autopilot.core.model.stops import StopReason
 from autopilot.core.model.verb import Operation
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.ceiling import Ceiling
-from autopilot.core.verbs.cordon import Cordon
-from autopilot.core.verbs.evict import EvictOperation
-from autopilot.core.verbs.notify import Notify
-from autopilot.core.verbs.offer import Offer
-from autopilot.core.verbs.provision import Provision
-from autopilot.core.verbs.recut import RecutGpu
-from autopilot.core.verbs.resize import ResizeOperation
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.nodes.offer import Offer
+from autopilot.core.nodes.provision import Provision
+from autopilot.core.recovery.cordon import Cordon
+from autopilot.core.replicas.scale import Scale
+from autopilot.core.sharing_time.resize_members import ResizeOperation
 from autopilot.kube.cluster_api import Answer as Read
 from autopilot.service.watchdog.removal import Removal
 from tests.hostile.objects import over, sample, spoiled

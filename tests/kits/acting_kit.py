@@ -22,12 +22,12 @@ from apiserver.requests import Response
 from apiserver.server import Server
 from apiserver.timeline import US
 from autopilot.contract.annotations import CHECK, CONTROLLER, PLACEMENT
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.stops import Save, StopReason
 from autopilot.core.model.verb import Operation
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.evict import EvictOperation
 from tests.kits.apiserver_kit import START, Asker
 from tests.kits.kube_objects import node
 from tests.kits.kueue_kit import JOBS, ROOT, SPACE, KueueCluster

@@ -13,9 +13,9 @@ import pytest
 
 from actuators.kubernetes.upkeep import ActiveCheck
 from autopilot.contract.annotations import CHECK, MANAGE
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.objects import Slot
 from autopilot.core.model.records import OutcomeKind
-from autopilot.core.verbs.admit import AdmitOperation
 from tests.kits.acting_kit import evict
 from tests.kits.real_cluster import CORE, KUEUE, POLICY, RealCluster
 

@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.decision.capabilities import absorb
+from autopilot.core.capabilities.memory import absorb
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.draft import Case, Eviction, Submit
+from autopilot.core.effects.evict import EvictDraft
 from autopilot.core.intake.commands import obey
 from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.signals import measure
@@ -52,10 +55,7 @@ from autopilot.core.model.snapshot import (
 )
 from autopilot.core.model.stops import StopReason
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Eviction, Submit
-from autopilot.core.verbs.evict import EvictDraft
 from tests.kits.hardware_world import PROFILES, Hardware, hardware
 
 AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))

@@ -20,10 +20,10 @@ from apiserver.kueue.config import Config
 from apiserver.users import ADMIN
 from autopilot.app.runs.wiring import NoInbox, NoJournal, SoleLeader
 from autopilot.controller import Controller, Wiring
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
-from autopilot.core.verbs import OPERATIONS
 from autopilot.memory_store import InMemoryStore
 from autopilot.service.acting import connect, upkeep_of
 from autopilot.settings import StaticPolicySource

@@ -18,10 +18,10 @@ from typing import Any
 import yaml
 
 from autopilot.controller import Controller, Wiring
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Decision, Gap, Instruction, Note, Observation, Outcome, OutcomeKind, Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.verbs import OPERATIONS
 from autopilot.settings import load_policy
 from collectors.exporter import ExporterCollector, Target
 from collectors.kubernetes.collector import KubernetesCollector, Options

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.stops import StopReason
 from autopilot.core.model.verb import Operation
-from autopilot.core.verbs.evict import EvictOperation
 
 Kind = TypeVar("Kind", bound=Operation)
 STOP = EvictOperation(reason=StopReason.PREEMPT, grace_s=0.0)

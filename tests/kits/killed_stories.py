@@ -22,8 +22,8 @@ from typing import Any
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.annotations import MIG_GEOMETRY
+from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
-from autopilot.core.verbs.recut import RecutGpu
 from tests.kits.acting_story import Begin
 from tests.kits.killing import TAKEOVER_S, Boundaries, Killed, MortalDeciding, MortalRun, make_mortal
 from tests.kits.mig_kit import Scene

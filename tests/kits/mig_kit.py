@@ -22,9 +22,9 @@ from apiserver.server import Server
 from apiserver.timeline import US, Timeline
 from apiserver.users import ADMIN
 from autopilot.contract.annotations import EFFECT
+from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.model.objects import Geometry, Subject, SubjectKind
 from autopilot.core.model.records import Instruction, Outcome
-from autopilot.core.verbs.recut import RecutGpu
 from tests.kits.acting_kit import Found, Identity
 from tests.kits.rights_kit import Rights
 

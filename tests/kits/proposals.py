@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from autopilot.core.capabilities.verbs import CHANGES
 from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.verb import Change
-from autopilot.core.verbs import CHANGES
 from tests.kits.instructions import workload
 
 DEFAULTS: dict[str, Any] = {

@@ -17,8 +17,8 @@ from typing import Any
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import Displace, QueueTable, make
 from autopilot.core.quota.ledger import ALL, QuotaLedger
-from autopilot.core.rules import cohort, cohort_fair, elastic_quota
-from autopilot.core.rules.base import Claim, Refusal, Target
+from autopilot.core.quota.rules import cohort, cohort_fair, elastic_quota
+from autopilot.core.quota.rules.base import Claim, Refusal, Target
 
 RULE_SETS: dict[str, ModuleType] = {each.NAME: each for each in (cohort, cohort_fair, elastic_quota)}
 HOW = {

@@ -11,11 +11,11 @@ from typing import Any
 from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.scaling import CEILING
 from autopilot.contract.tree import PREFIX
+from autopilot.core.idle.ceiling import Ceiling
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Outcome
 from autopilot.core.model.verb import Operation
-from autopilot.core.verbs.ceiling import Ceiling
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.replicas.scale import Scale
 from tests.kits.acting_kit import Acting, Found, Identity
 
 Obj = dict[str, Any]

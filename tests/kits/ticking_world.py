@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.decision.reconciler import reconcile
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.draft import Submit
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind, Save, Slot
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
-from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Submit
 from autopilot.core.quota.ledger import QuotaLedger, build_ledger
-from autopilot.core.verbs.evict import EvictOperation
 from autopilot.memory_store import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, Item, observe, queue_tree, snapshot, with_policy
 from tests.kits.instructions import asked

@@ -9,12 +9,12 @@ import numpy as np
 
 from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S, Quality
 from autopilot.core.intake.signals import UNMEASURED
+from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.usage.facts import SnapshotFacts
 
 DEFAULTS = Policy(name="defaults")
 

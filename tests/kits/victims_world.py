@@ -14,8 +14,8 @@ import numpy as np
 
 from autopilot.core.model.snapshot import I32
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.preemption.search import Search
-from autopilot.core.rules.base import RankedTarget, Target
+from autopilot.core.quota.rules.base import RankedTarget, Target
+from autopilot.core.search.victims import Search
 from tests.kits.core_world import Item, snapshot
 
 

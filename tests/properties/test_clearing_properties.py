@@ -9,8 +9,8 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopilot.core.preemption.clearing import Clearing
-from autopilot.core.preemption.relaxation import Candidate, Demand, Levels, Region
+from autopilot.core.search.clearing import Clearing
+from autopilot.core.search.relaxation import Candidate, Demand, Levels, Region
 
 MANY = 10**9
 """More steps than any of these take."""

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.hardware.xid_facts import Remedy, remedy_of
-from autopilot.core.idle.verdict import Activity, entity_activity
+from autopilot.core.intake.usage.activity import Activity, entity_activity
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.core.tracking.gpu_errors import follow_errors, with_gravest
-from autopilot.core.tracking.hangs import doing_nothing
+from autopilot.core.recovery.follow_errors import follow_errors, with_gravest
+from autopilot.core.recovery.hangs import doing_nothing
 from tests.kits.core_world import AUTO, MODELS, holds, observe, snapshot
 from tests.kits.field_kit import Played, made, play_objects
 from tests.kits.ticks import follow

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.hardware.dcgm import SIGNALS
+from autopilot.core.intake.usage.rollup import ratios, rollups
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ClusterSnapshot, Recut
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.usage.rollup import ratios, rollups
 from autopilot.explain.use import groups_document
 from autopilot.http.routers.fleet import _fleet
 from autopilot.http.routers.nodes import _nodes

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.forecast import LEVELS, ExpectedMix, Forecast, Forecasts, MixKind, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import (
@@ -42,7 +43,6 @@ from autopilot.core.model.snapshot import (
     make,
     take,
 )
-from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
 from autopilot.journal.observations import NAMED_TABLES, ObservationDecoder, ObservationEncoder
 from autopilot.journal.table_codec import UnreadableError, change, pack_columns, whole

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from autopilot.core.decision.intake_facts import IntakeFacts
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.facts.table import Kept, Table, fact, root, rows_of
+from autopilot.core.idle.facts import IdleFacts
+from autopilot.core.intake.usage.facts import SnapshotFacts
+from autopilot.core.intake.usage.parts import parts_of
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Command, CommandKind, Observation, View
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.facts import Facts
-from autopilot.core.planning.idle_facts import IdleFacts
-from autopilot.core.usage.facts import SnapshotFacts
-from autopilot.core.usage.parts import parts_of
 from autopilot.replay.unequal import first_unequal
 from tests.kits.core_world import AUTO, holds, observe, snapshot, waits, with_policy
 from tests.kits.usage_world import measured

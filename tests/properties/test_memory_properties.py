@@ -10,6 +10,11 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.evict import EvictOperation
+from autopilot.core.effects.pipeline import PipelineChange
+from autopilot.core.geometry.recut import RecutGpu
+from autopilot.core.idle.ceiling import Ceiling
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.budget import BudgetMemory, Disruption
 from autopilot.core.model.memory.effects import EffectsMemory, InFlight
@@ -33,13 +38,8 @@ from autopilot.core.model.records import (
     Victim,
 )
 from autopilot.core.model.stops import Save, StopReason
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.ceiling import Ceiling
-from autopilot.core.verbs.evict import EvictOperation
-from autopilot.core.verbs.pipeline import PipelineChange
-from autopilot.core.verbs.recut import RecutGpu
-from autopilot.core.verbs.resize import ResizeOperation
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.replicas.scale import Scale
+from autopilot.core.sharing_time.resize_members import ResizeOperation
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.memory_store import FileMemoryStore, InMemoryStore
 from autopilot.replay.unequal import first_unequal

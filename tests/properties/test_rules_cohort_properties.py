@@ -9,8 +9,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from autopilot.core.quota.ledger import ALL
-from autopilot.core.rules import cohort, cohort_fair, elastic_quota
-from autopilot.core.rules.base import Claim, Refusal, Target
+from autopilot.core.quota.rules import cohort, cohort_fair, elastic_quota
+from autopilot.core.quota.rules.base import Claim, Refusal, Target
 from tests.kits.rules_world import HOW, Gang, Row, World, waits, world
 
 EPSILON = 1e-6

@@ -8,8 +8,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autopilot.core.geometry.mig_recut import CutGpu, MigRequest, Replan, replan
 from autopilot.core.hardware.mig import MODELS, GpuModel, Placement
-from autopilot.core.hardware.mig_recut import CutGpu, MigRequest, Replan, replan
 
 FACTS = {model.name: model for model in MODELS}
 Cut = frozenset[Placement]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.core.preemption.clearing import Clearing
-from autopilot.core.rules.base import RankedTarget, Target
+from autopilot.core.quota.rules.base import RankedTarget, Target
+from autopilot.core.search.clearing import Clearing
 from tests.kits.core_world import Item, holds
 from tests.kits.victims_world import Bid, VictimsWorld, victims_world
 

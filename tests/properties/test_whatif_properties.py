@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig_profiles import find_profile, gpu_model
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.policy_bounds import PlacementWeights
+from autopilot.core.model.policy.bounds import PlacementWeights
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.on_demand import profile_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autopilot.checkpoint import Request, Trainer
-from autopilot.core.checkpoints.losses import stop_losses
+from autopilot.core.planning.losses import stop_losses
 from collectors.checkpoint_reports import AGAIN_S, ASK_S, CheckpointReports
 from collectors.prometheus import PrometheusCollector
 from tests.kits.kube_objects import node, pod

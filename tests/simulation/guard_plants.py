@@ -10,6 +10,12 @@ import numpy as np
 
 from autopilot.app.runs.world import World
 from autopilot.controller import Controller
+from autopilot.core.effects.admit import AdmitDraft
+from autopilot.core.effects.draft import Case, Eviction, Propose, Submit
+from autopilot.core.effects.evict import EvictDraft
+from autopilot.core.effects.pipeline import PipelineDraft
+from autopilot.core.geometry.follow import geometry_of
+from autopilot.core.geometry.recut import RecutDraft, recut_of
 from autopilot.core.hardware.mig import Placement
 from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Batch
@@ -19,12 +25,6 @@ from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Case, Eviction, Propose, Submit
-from autopilot.core.tracking.recuts import geometry_of
-from autopilot.core.verbs.admit import AdmitDraft
-from autopilot.core.verbs.evict import EvictDraft
-from autopilot.core.verbs.pipeline import PipelineDraft
-from autopilot.core.verbs.recut import RecutDraft, recut_of
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import AutoscalerSpec
 from simulator.inference.deployments import Deployment, requests_for

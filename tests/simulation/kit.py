@@ -13,13 +13,13 @@ from autopilot.app.runs.recorder import DecisionRecorder
 from autopilot.app.runs.wiring import Managed, Running, manage
 from autopilot.app.runs.world import World, build_world
 from autopilot.controller import Controller
-from autopilot.core.actions import ACTIONS
-from autopilot.core.guards import GUARDS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.capabilities.guards import GUARDS
+from autopilot.core.effects.action import Action
 from autopilot.core.guards.base import Check
 from autopilot.core.model.policy import BackfillKind, Policy
 from autopilot.core.model.ports import Forecaster
 from autopilot.core.model.records import Decision, Observation
-from autopilot.core.planning.action import Action
 from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS, Rules
 from simulator.running.engine import Scheduler

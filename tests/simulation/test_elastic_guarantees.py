@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import World, build_world
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.settings import shipped_policy
 from tests.simulation.kit import Setup, run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.app.runs.world import World
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.replicas.scale import Scale
 from autopilot.journal import JournalReader
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy

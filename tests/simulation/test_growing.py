@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.app.runs.world import World
-from autopilot.core.verbs.provision import Provision
+from autopilot.core.nodes.provision import Provision
 from autopilot.replay import replay
 from simulator.world.growing import ARRIVES_S
 from tests.kits.core_world import with_policy

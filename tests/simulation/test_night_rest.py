@@ -7,7 +7,7 @@ import pytest
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.controller import Controller
-from autopilot.core.verbs.ceiling import Ceiling
+from autopilot.core.idle.ceiling import Ceiling
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.simulation.kit import Setup, run

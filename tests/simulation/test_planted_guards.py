@@ -10,11 +10,11 @@ import pytest
 
 from autopilot.app.runs.world import World
 from autopilot.controller import Controller
-from autopilot.core.actions import ACTIONS
-from autopilot.core.guards import GUARDS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.capabilities.guards import GUARDS
+from autopilot.core.effects.action import Action
 from autopilot.core.model.policy import Mode, Policy
-from autopilot.core.model.policy_bounds import Protection
-from autopilot.core.planning.action import Action
+from autopilot.core.model.policy.bounds import Protection
 from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS
 from simulator.running.simulation import Simulation
@@ -221,11 +221,11 @@ def test_without_the_guard_its_checker_finds_the_harm(plant: Plant) -> None:
 def test_every_guard_has_a_planted_bug() -> None:
     """No guard is accepted without one, and each is caught by a checker that exists."""
     # `confidence` keeps from waste, which no checker of safety knows: planted in
-    # tests/unit/core/actions/test_scale_ahead.py; `telemetry` keeps from stops that false measurements suggest, which
-    # are allowed as such: planted in tests/unit/core/guards/test_new_guards.py; `storm` keeps from effects that are
-    # lawful one by one: planted in tests/unit/core/tracking/test_storms.py; `promise` keeps from effects that gain too
-    # little: planted in tests/unit/core/tracking/test_promises.py; `contract` bounds contracts that are lawful one by
-    # one: planted in tests/mutants/guards.toml
+    # tests/unit/core/replicas/test_scale_ahead.py; `telemetry` keeps from stops that false measurements suggest, which
+    # are allowed as such: planted in tests/unit/core/capabilities/test_new_guards.py; `storm` keeps from effects that
+    # are lawful one by one: planted in tests/unit/core/trust/test_storms.py; `promise` keeps from effects that gain too
+    # little: planted in tests/unit/core/trust/test_promises.py; `contract` bounds contracts that are lawful one by one:
+    # planted in tests/mutants/guards.toml
     assert {plant.guard for plant in PLANTS} == set(dict(GUARDS)) - {
         "confidence",
         "contract",

@@ -12,13 +12,13 @@ from autopilot.core.model.objectives import breached, missed_ratio
 from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import State
-from autopilot.core.tracking.foresight import capacity_rps
+from autopilot.core.planning.foresight import capacity_rps
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.kits.core_world import decide
 from tests.kits.ticking_world import EAGER
 from tests.simulation.kit import Ran, Setup, run
-from tests.unit.core.guards.test_new_guards import Planted, layout
+from tests.unit.core.capabilities.test_new_guards import Planted, layout
 
 END_S = 1500.0
 NAMES = ["llama-prefill", "llama-decode", "chat"]

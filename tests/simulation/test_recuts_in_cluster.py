@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from autopilot.app.runs.world import World
+from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.model.records import NoteCode
-from autopilot.core.verbs.recut import RecutGpu
 from autopilot.replay import replay
 from autopilot.settings import shipped_policy
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario

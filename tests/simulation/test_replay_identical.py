@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.decision.reconciler import reconcile
-from autopilot.core.planning.action import Action
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.draft import Submit
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Submit
 from autopilot.journal import JournalReader
 from autopilot.journal.decisions import memory_bytes, read_memory
 from autopilot.journal.observations import ENCODER

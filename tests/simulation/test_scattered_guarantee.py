@@ -9,8 +9,8 @@ import pytest
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import World, build_world
-from autopilot.core.actions import reclaim_borrowed
 from autopilot.core.model.policy import Policy
+from autopilot.core.preemption import reclaim_borrowed
 from autopilot.settings import shipped_policy
 from tests.simulation.kit import Ran, Setup, run
 

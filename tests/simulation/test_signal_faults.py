@@ -15,10 +15,11 @@ import pytest
 import yaml
 
 from autopilot.app.runs.world import World
-from autopilot.core.idle import evidence, verdict
+from autopilot.core.idle import follow as evidence
+from autopilot.core.intake.usage import activity as verdict
+from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot
-from autopilot.core.tracking import hangs
-from autopilot.core.usage.facts import SnapshotFacts
+from autopilot.core.recovery import hangs
 from autopilot.settings import shipped_policy
 from collectors import exposition
 from simulator.running.simulation import Simulation

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.decision import capabilities
+from autopilot.core.capabilities import memory as capabilities
 from autopilot.core.model.capability import Capability
 from autopilot.core.model.memory import ControllerMemory
 from tests.simulation.kit import Setup, faulty_world, run

@@ -8,7 +8,7 @@ import pytest
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import simulate
-from autopilot.core.model.policy_bounds import Protection
+from autopilot.core.model.policy.bounds import Protection
 
 HOURS = 67
 

@@ -15,12 +15,12 @@ from tests.tidy.tree import ROOT, files, name_of
 CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 DOCUMENTS = [p for p in files() if p.suffix == ".md"]
 NEW_FILES = {
-    "autopilot/core/actions/stop_late.py",
+    "autopilot/core/recovery/stop_late.py",
     "autopilot/core/guards/most_taken.py",
-    "autopilot/core/rules/priority_alone.py",
+    "autopilot/core/quota/rules/priority_alone.py",
     "collectors/smi.py",
     "actuators/kubernetes/levers/node_quarantine.py",
-    "autopilot/core/verbs/quarantine.py",
+    "autopilot/core/recovery/quarantine.py",
 }
 """Files that the examples of the pages on adding things tell the reader to create."""
 

@@ -31,9 +31,9 @@ from actuators.kubernetes.mig_node import holds_gpu
 from actuators.kubernetes.objects import Target, holds, over
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK, STOPPED
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.admit import AdmitOperation
 
 DELETED = "Kueue would delete plain pods whose admission is taken back"
 

@@ -15,9 +15,9 @@ from actuators.kubernetes.levers.evicting import after_saving, take_back
 from actuators.kubernetes.levers.saving import ASKED
 from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.evict import EvictOperation
 
 STOPS = "Kueue stops it"
 

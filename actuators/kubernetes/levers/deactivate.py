@@ -14,9 +14,9 @@ from actuators.kubernetes.objects import Target, holds
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, STOPPED
 from autopilot.contract.written import ACTIVE, only_ours
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.evict import EvictOperation
 
 RULES = (Rule(KUEUE, "workloads", ("get", "patch"), changes=(EFFECT, STOPPED, ACTIVATION)),)
 

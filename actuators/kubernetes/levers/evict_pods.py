@@ -16,11 +16,11 @@ from actuators.kubernetes.levers.evicting import after_saving, evict_all, take_b
 from actuators.kubernetes.levers.saving import ASKED
 from actuators.kubernetes.objects import Target, annotation
 from actuators.kubernetes.writing import each
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.stops import Save, StopReason
 from autopilot.core.model.units import counted
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.evict import EvictOperation
 
 BACKOFF_LIMIT, UNLIMITED = 6, 2**31 - 1
 """`backoffLimit` of a Job that states none, without and with a limit for each index."""

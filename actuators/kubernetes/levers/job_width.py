@@ -37,10 +37,10 @@ from actuators.kubernetes.levers.width import bounds, rigid, units_of, width_of
 from actuators.kubernetes.objects import Target, annotation, holds
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import EFFECT
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.resize import ResizeOperation
+from autopilot.core.sharing_time.resize_members import ResizeOperation
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"

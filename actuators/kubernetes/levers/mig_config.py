@@ -37,10 +37,10 @@ from actuators.kubernetes.mig_node import CONFIG, STATE, counts_gpus, cuts_of, h
 from actuators.kubernetes.objects import Target, annotation, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
+from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.hardware import mig
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.recut import RecutGpu
 
 CONFIG_MAP = "gpu-autopilot-mig"
 """Name of the ConfigMap in the namespace of the GPU operator. Its entries may also be those of people."""

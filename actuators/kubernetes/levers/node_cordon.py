@@ -17,7 +17,7 @@ from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import CONDEMNED, CORDONED
 from autopilot.core.model.records import Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.cordon import Cordon
+from autopilot.core.recovery.cordon import Cordon
 
 
 def suits(_instruction: Instruction, target: Target) -> str:

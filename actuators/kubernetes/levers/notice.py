@@ -10,10 +10,10 @@ from actuators.kubernetes.levers.base import Effect, Ended, Lever, Progress, Rul
 from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.objects import Target
 from autopilot.contract.tree import PREFIX
+from autopilot.core.idle.notify import Notify
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.units import counted, format_duration
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.notify import Notify
 
 REASON, ACTION = "GpusIdle", "Notify"
 

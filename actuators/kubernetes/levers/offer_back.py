@@ -11,7 +11,7 @@ from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import OFFERED
 from autopilot.core.model.records import Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.offer import Offer
+from autopilot.core.nodes.offer import Offer
 
 
 def suits(_instruction: Instruction, target: Target) -> str:

@@ -32,7 +32,7 @@ from actuators.kubernetes.objects import Target, conditions, holds, label
 from autopilot.contract.annotations import EPOCH, REQUEST
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.provision import Provision
+from autopilot.core.nodes.provision import Provision
 
 GROUP = "autoscaling.x-k8s.io"
 KUEUE_CONTROLLER = "kueue.x-k8s.io/provisioning-request"

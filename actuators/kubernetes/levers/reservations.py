@@ -22,8 +22,8 @@ from actuators.kubernetes.levers.stopped import Mark
 from actuators.kubernetes.objects import Target, conditions, holds, moment_s, refs_of
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import QUOTA, STOPPED
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.objects import SubjectKind
-from autopilot.core.verbs.admit import AdmitOperation
 
 PATIENCE_S = 30.0
 """Time that Kueue has to reserve quota, and that a reservation has to be used, before quota is taken."""

@@ -27,9 +27,9 @@ from actuators.kubernetes.levers.base import (
 from actuators.kubernetes.objects import Target, devices
 from actuators.kubernetes.writing import Decide, Stop, each
 from autopilot.contract.annotations import CONTROLLER, EFFECT
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.admit import AdmitOperation
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 

@@ -23,9 +23,9 @@ from autopilot.contract.scaling import (
     revision_of,
 )
 from autopilot.contract.tree import PREFIX
+from autopilot.core.idle import ceiling
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs import ceiling
 
 AUTOSCALER = "HorizontalPodAutoscaler"
 SERVICES = ("Deployment", "StatefulSet")

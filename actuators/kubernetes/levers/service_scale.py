@@ -32,7 +32,7 @@ from autopilot.contract.written import MIN_REPLICAS as MINIMUM
 from autopilot.contract.written import ours
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.replicas.scale import Scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,11 @@ from actuators.kubernetes.objects import Target, holds, label, over
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MANAGER, PLACEMENT, STOPPED
 from autopilot.contract.written import SUSPEND, may_start, other_owner, writes
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from autopilot.core.model.stops import StopReason
 from autopilot.core.model.verb import asked
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.evict import EvictOperation
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 

@@ -20,7 +20,7 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
     from autopilot.app.decisions.decision_rows import signals_document, tick_document
     from autopilot.app.runs.plan import plan_at
     from autopilot.app.when import When
-    from autopilot.core.fragmentation.measure import fragmentation_of
+    from autopilot.core.placement.fragmentation.measure import fragmentation_of
     from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
     from autopilot.explain.idle import idle_document, idle_lines
     from autopilot.explain.proposals import explain_decision

@@ -25,7 +25,7 @@ from autopilot.app.decisions.decision_rows import (
     rows_of,
 )
 from autopilot.app.when import When, parse_moment_s
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import format_duration
 from autopilot.explain.proposals import Answer, answer_words

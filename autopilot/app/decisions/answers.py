@@ -14,9 +14,8 @@ from autopilot.app.decisions.life import Life, life_of
 from autopilot.app.decisions.past import Past
 from autopilot.app.options import past_end
 from autopilot.app.when import When
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.decision.reconciler import reconcile
-from autopilot.core.fragmentation.measure import fragmentation_of
 from autopilot.core.intake.commands import is_open, open_after
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.errors import InputError, nearest
@@ -24,6 +23,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.people import OpenProposal
 from autopilot.core.model.records import Loss, Proposal
 from autopilot.core.model.units import EPOCH_FROM_S, format_clock, format_duration
+from autopilot.core.placement.fragmentation.measure import fragmentation_of
 from autopilot.explain.fragmentation import fragmentation_document, fragmentation_lines
 from autopilot.explain.notes import gap_lines
 from autopilot.explain.proposals import (

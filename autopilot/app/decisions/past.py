@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from autopilot.app.decisions.life import Life
 from autopilot.app.when import When
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.model.records import About, Instruction, Note, OutcomeKind, Proposal
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from autopilot.app.runs.wiring import Managed, Running, manage
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Mode, Policy, RuleSetName
-from autopilot.core.model.policy_names import ClusterNames, check_names
+from autopilot.core.model.policy.names import ClusterNames, check_names
 from autopilot.core.model.records import Decision, Observation
 from autopilot.settings import load_policy
 from simulator.baselines import BASELINES

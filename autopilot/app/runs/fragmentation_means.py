@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Any
 
-from autopilot.core.fragmentation.measure import CAUSES, PoolFragmentation, fragmentation_of
 from autopilot.core.intake.signals import sees_the_cluster
 from autopilot.core.model.records import Observation
+from autopilot.core.placement.fragmentation.measure import CAUSES, PoolFragmentation, fragmentation_of
 
 HOUR_S = 3600.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from autopilot.app.runs.world import World
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.policy import ACTIONS_WITH, Effect, Mode, Policy
-from autopilot.core.model.policy_names import ClusterNames, check_names
+from autopilot.core.model.policy.names import ClusterNames, check_names
 from autopilot.settings import load_policy, policy_names, shipped_policy
 from simulator.baselines import BASELINES
 from simulator.baselines.kueue import Kueue

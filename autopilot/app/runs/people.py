@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.model.approvals import group_of, seen_of
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.objects import Taken

@@ -13,7 +13,7 @@ from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.intake.assemble import assemble
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy_names import check_names
+from autopilot.core.model.policy.names import check_names
 from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.units import format_duration
 from autopilot.settings import load_policy

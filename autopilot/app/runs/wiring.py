@@ -14,8 +14,10 @@ import numpy as np
 from autopilot.app.runs.recorder import DecisionRecorder
 from autopilot.app.runs.telemetry_feed import TelemetryFeed
 from autopilot.controller import Controller, Wiring
-from autopilot.core.actions import ACTIONS
-from autopilot.core.guards import GUARDS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.capabilities.guards import GUARDS
+from autopilot.core.capabilities.verbs import OPERATIONS
+from autopilot.core.effects.action import Action
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.memory import Step
@@ -23,8 +25,6 @@ from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.ports import Collector, Forecaster, Inbox, Journal
 from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make
-from autopilot.core.planning.action import Action
-from autopilot.core.verbs import OPERATIONS
 from autopilot.journal import SqliteJournal
 from autopilot.memory_store import InMemoryStore
 from autopilot.metering.meter import Meter

@@ -14,7 +14,7 @@ import numpy as np
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.changes import changed
 from autopilot.core.model.errors import InputError, nearest, unknown_name
-from autopilot.core.model.policy_names import ClusterNames
+from autopilot.core.model.policy.names import ClusterNames
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.units import parse_cluster_shape
 from simulator.baselines.slurm.files import read_site

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.draft import Draft, Submit
 from autopilot.core.model.modes import Mode
-from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Submit
 from autopilot.core.planning.queue_turns import NOT_APPROVED, approval_ranks
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from hashlib import blake2s
 
+from autopilot.core.effects.draft import Draft
 from autopilot.core.model.objects import Slot, Subject, Taken
 from autopilot.core.model.records import Change, Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
 
 
 def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: ClusterSnapshot) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from autopilot.core.checkpoints.writers import in_turn
 from autopilot.core.decision.planner import Planner
+from autopilot.core.effects.disruption import proposal_key
+from autopilot.core.effects.draft import Case
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.capability import Planned
 from autopilot.core.model.identity import shape_digest
 from autopilot.core.model.memory import ControllerMemory
@@ -16,11 +18,9 @@ from autopilot.core.model.memory.starts import Part, PipelinedStart
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Instruction, Observation, Plan, Proposal, Save, Subject, SubjectKind
 from autopilot.core.model.stops import StopReason
-from autopilot.core.planning.disruption import proposal_key
-from autopilot.core.planning.draft import Case
 from autopilot.core.planning.lending import parts_gpus
-from autopilot.core.verbs.evict import EvictOperation
-from autopilot.core.verbs.resize import ResizeOperation
+from autopilot.core.planning.writers import in_turn
+from autopilot.core.sharing_time.resize_members import ResizeOperation
 
 
 def carry_out(plan: Plan, planner: Planner, memory: ControllerMemory) -> tuple[Planned, tuple[Instruction, ...]]:

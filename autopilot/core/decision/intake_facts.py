@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from autopilot.core.decision.capabilities import CAPABILITIES
+from autopilot.core.capabilities.memory import CAPABILITIES
 from autopilot.core.facts.table import Kept, Table, fact, root
 from autopilot.core.intake.clock import Reading, read_clock
 from autopilot.core.intake.commands import Obeyed, obey

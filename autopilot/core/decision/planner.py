@@ -11,11 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.capabilities.guards import GUARDS
 from autopilot.core.decision.approved_first import approved_first
 from autopilot.core.decision.bound import as_shown, state_digest
-from autopilot.core.decision.promising import promise_of
-from autopilot.core.guards import GUARDS
+from autopilot.core.decision.build import build_context
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.disruption import disruptions, dwell_s, proposal_key
+from autopilot.core.effects.draft import Case, Draft, Submit, moves_of
+from autopilot.core.effects.named import object_of
 from autopilot.core.guards.base import Check
 from autopilot.core.model.codes import ASKING, BUDGETS, CLUSTER_BUDGETS, ON_PAPER, PASSING, UNCOVERED
 from autopilot.core.model.memory import ControllerMemory
@@ -27,15 +31,11 @@ from autopilot.core.model.records import Code, Observation, Plan, Proposal, Rese
 from autopilot.core.model.work import evicted_uids, named
 from autopilot.core.placement.shapes import Miss
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.action import Action
-from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.disruption import disruptions, dwell_s, proposal_key
-from autopilot.core.planning.draft import Case, Draft, Submit, moves_of
-from autopilot.core.planning.named import object_of
 from autopilot.core.planning.queue_turns import approved_starts
-from autopilot.core.reservations.advance import hold_advance
-from autopilot.core.reservations.replicas_hold import hold_replicas
+from autopilot.core.replicas.hold import hold_replicas
+from autopilot.core.reserving.advance import hold_advance
+from autopilot.core.trust.promising import promise_of
 
 
 @dataclass(slots=True)

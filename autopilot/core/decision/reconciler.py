@@ -1,7 +1,7 @@
 """reconcile(memory, observation, policy) -> Step: the one function that decides.
 
 It is pure: live operation, replay and simulation are shells around it. First each capability follows the observation in
-the memory (the table in core/decision/capabilities.py), then the planner plans, then each capability keeps what was
+the memory (the table in core/capabilities/memory.py), then the planner plans, then each capability keeps what was
 decided and says when to decide again (`wake_at_s`). With a clock that is not believed, or a view that is not complete,
 it starts nothing.
 """
@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autopilot.core.actions import ACTIONS
-from autopilot.core.decision.capabilities import CAPABILITIES, absorb, commit
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.capabilities.guards import GUARDS
+from autopilot.core.capabilities.memory import CAPABILITIES, absorb, commit
 from autopilot.core.decision.instructing import carry_out
 from autopilot.core.decision.intake_facts import IntakeFacts
 from autopilot.core.decision.planner import Planner, plan_on
 from autopilot.core.decision.underway import follow
 from autopilot.core.decision.waking import wake_at
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.halt import halted
 from autopilot.core.facts.table import Kept
-from autopilot.core.guards import GUARDS
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.clock import Reading
 from autopilot.core.intake.commands import obey
 from autopilot.core.intake.sight import Sight
+from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.capability import Tick
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
@@ -40,11 +43,8 @@ from autopilot.core.model.records import (
     no_refusals,
 )
 from autopilot.core.model.verb import START
-from autopilot.core.ordering.predicted_ends import review_start
-from autopilot.core.planning.action import Action
+from autopilot.core.planning.ordering.predicted_ends import review_start
 from autopilot.core.quota.protection import let_start
-from autopilot.core.tracking.halt import halted
-from autopilot.core.usage.facts import SnapshotFacts
 
 
 def reconcile(

@@ -12,6 +12,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from autopilot.core.effects import move, pipeline
+from autopilot.core.effects.action import Cases
+from autopilot.core.effects.admit import AdmitChange, AdmitDraft
+from autopilot.core.effects.disruption import takes_gpus
+from autopilot.core.effects.draft import Case, Draft, Eviction, VerbDraft
+from autopilot.core.effects.evict import EvictChange, EvictDraft
+from autopilot.core.effects.named import object_of
+from autopilot.core.effects.pipelined import Lookup, shows
+from autopilot.core.effects.side_effects import side_effects
+from autopilot.core.geometry import drain
 from autopilot.core.guards.base import Check
 from autopilot.core.idle.ladder import rungs
 from autopilot.core.model.identity import rows_by_uid, shape_digest
@@ -35,17 +45,8 @@ from autopilot.core.model.stops import StopReason
 from autopilot.core.placement.search_cache import SearchCache
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout, WhatIf
-from autopilot.core.planning.action import Cases
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.disruption import takes_gpus
-from autopilot.core.planning.draft import Case, Draft, Eviction, VerbDraft
-from autopilot.core.planning.named import object_of
-from autopilot.core.planning.side_effects import side_effects
-from autopilot.core.tracking.pipelined import Lookup, shows
-from autopilot.core.verbs import drain, move, pipeline
-from autopilot.core.verbs.admit import AdmitChange, AdmitDraft
-from autopilot.core.verbs.evict import EvictChange, EvictDraft
-from autopilot.core.verbs.grow import GrowChange, GrowDraft
+from autopilot.core.sharing_time.grow import GrowChange, GrowDraft
 
 ENDS = frozenset(
     {

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from autopilot.core.effects.pipelined import Lookup
 from autopilot.core.model.memory.starts import PipelinedStart
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.work import named
@@ -13,8 +14,7 @@ from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.places import place
-from autopilot.core.preemption.scenario import let_leave
-from autopilot.core.tracking.pipelined import Lookup
+from autopilot.core.search.scenario import let_leave
 
 
 def can_spare(ctx: Context, pipelined: PipelinedStart, due: Sequence[Instruction], names: Lookup) -> bool:

@@ -12,9 +12,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autopilot.core.decision.build import build_context
 from autopilot.core.decision.sending import ENDS, Sender, not_sent
 from autopilot.core.decision.sparing import can_spare
+from autopilot.core.effects import pipeline
+from autopilot.core.effects.action import Action, cases_of
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.disruption import latest, takes_gpus
+from autopilot.core.effects.lifecycle import sent_again, step_to
+from autopilot.core.effects.pipelined import Followed, Lookup, follow_pipelined
+from autopilot.core.geometry.follow import set_aside
 from autopilot.core.guards.base import Check
+from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.budget import Disruption
 from autopilot.core.model.memory.effects import InFlight
@@ -36,16 +45,7 @@ from autopilot.core.model.snapshot import GPU_MILLI, State
 from autopilot.core.placement.on_demand import profile_of
 from autopilot.core.placement.parts import find_places
 from autopilot.core.placement.whatif import Layout, WhatIf
-from autopilot.core.planning.action import Action, cases_of
-from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.disruption import latest, takes_gpus
-from autopilot.core.tracking.lifecycle import sent_again, step_to
-from autopilot.core.tracking.pipelined import Followed, Lookup, follow_pipelined
-from autopilot.core.tracking.recuts import set_aside
-from autopilot.core.usage.facts import SnapshotFacts
-from autopilot.core.verbs import pipeline
-from autopilot.core.verbs.admit import AdmitOperation
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.decision.capabilities import CAPABILITIES
+from autopilot.core.capabilities.memory import CAPABILITIES
 from autopilot.core.decision.planner import Planner
+from autopilot.core.effects.action import Action
 from autopilot.core.model.capability import Planned
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Plan
 from autopilot.core.model.work import named, progress_s, running_since
-from autopilot.core.ordering.predicted_ends import review_start
-from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.ordering.predicted_ends import review_start
 
 
 def wake_at(memory: ControllerMemory, planned: Planned, planner: Planner, actions: tuple[Action, ...]) -> float:

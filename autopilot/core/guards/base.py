@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from autopilot.core.effects.draft import Draft
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import I32
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
 
 Check = Callable[[Proposal, Draft, Context], Verdict]
 """A guard: proposal (names, for people), draft (table rows) and context of the tick to a verdict. It only reads."""

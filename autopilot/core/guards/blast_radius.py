@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from autopilot.core.effects.disruption import needed_gpus, taken_gpus
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import GPU_MILLI
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.disruption import needed_gpus, taken_gpus
-from autopilot.core.planning.draft import Draft
 
 NAME = "blast_radius"
 UNIT = "GPUs taken for each that is needed"

@@ -6,12 +6,12 @@ from collections import Counter
 
 import numpy as np
 
+from autopilot.core.effects.disruption import disruptions, latest, takes_gpus
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.memory.budget import Disruption
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.disruption import disruptions, latest, takes_gpus
-from autopilot.core.planning.draft import Draft
 
 NAME = "budget"
 

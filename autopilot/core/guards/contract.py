@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from autopilot.core.effects.disruption import beneficiary_of, needed_gpus, taken_gpus
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.memory.budget import CONTRACT_WINDOW_S
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.disruption import beneficiary_of, needed_gpus, taken_gpus
-from autopilot.core.planning.draft import Draft
 
 NAME = "contract"
 UNIT = "GPUs taken by contract for it within the hour"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny, relied_on
 from autopilot.core.intake.sight import fresh_samples
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.snapshot import F32
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
 
 NAME = "freshness"
 

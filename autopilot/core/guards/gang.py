@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from autopilot.core.effects.draft import Draft, Eviction
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict, Victim
 from autopilot.core.model.snapshot import WorkloadTable
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft, Eviction
 
 NAME = "gang"
 

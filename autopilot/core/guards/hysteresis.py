@@ -5,11 +5,11 @@ Two more waits: a gang after a pipelined start was given up, and an object after
 
 from __future__ import annotations
 
+from autopilot.core.effects.disruption import dwell_s, proposal_key
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.disruption import dwell_s, proposal_key
-from autopilot.core.planning.draft import Draft
 
 NAME = "hysteresis"
 

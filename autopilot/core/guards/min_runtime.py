@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import isnan
 
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.work import running_since
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
 
 NAME = "min_runtime"
 UNIT = "s run by a victim"
@@ -20,7 +20,7 @@ PASSES = allow(NAME, 0.0, "victims", 0.0)
 def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Judge by the victim with the latest end of its guarantee. A victim with an unknown start counts as just started.
 
-    Earlier stops make the guarantee longer (core/checkpoints/earlier_stops.py), for stops in favour of other work only.
+    Earlier stops make the guarantee longer (core/planning/earlier_stops.py), for stops in favour of other work only.
     """
     if not draft.victims:
         return PASSES

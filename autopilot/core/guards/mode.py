@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.approvals import Outside, approval_of, outside, passes_others, rejection_of
 from autopilot.core.model.modes import MODE_UNIT, MODES, Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
 
 NAME = "mode"
 _REFUSED = {Mode.OFF: Code.MODE_OFF, Mode.OBSERVE: Code.MODE_OBSERVE, Mode.RECOMMEND: Code.MODE_RECOMMEND}

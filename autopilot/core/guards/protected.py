@@ -6,11 +6,11 @@ takes lent GPUs back by contract. Without a contract, work that saves too slowly
 
 from __future__ import annotations
 
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.model.stops import StopReason
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
 
 NAME = "protected"
 _UNITS = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.guards.protected import yielding
 from autopilot.core.model.objectives import OBJECTIVES, counting, over_objective, with_pools
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
 
 NAME = "slo"
 UNIT = "p99 over its objective, worst service touched"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny, waive
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Draft
 
 NAME = "stops"
 UNIT = "earlier stops of one victim"

@@ -5,9 +5,9 @@ Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog"
 Ampere and newer. `INSPECT` are codes without an entry, unused ones, requests for support, an update or a look at the
 machine, and workflows that need more than the number (74, 144 to 150, 154, 159). Two workflows have one end: 48
 (double-bit error) ends in a reset of the GPU; 45 (channels torn down) follows from the end of a process, an eviction
-too, and the code before it counts (tracking/gpu_errors.py). Row remapping: NVIDIA, "GPU Memory Error Management", "Row
-Remapping": pending ones take effect with the next reset, and work may go on until then; a GPU with a failed remapping
-is to be replaced.
+too, and the code before it counts (recovery/follow_errors.py). Row remapping: NVIDIA, "GPU Memory Error Management",
+"Row Remapping": pending ones take effect with the next reset, and work may go on until then; a GPU with a failed
+remapping is to be replaced.
 """
 
 from __future__ import annotations

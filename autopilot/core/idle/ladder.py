@@ -16,9 +16,9 @@ from math import inf
 
 import numpy as np
 
-from autopilot.core.idle.evidence import patience
+from autopilot.core.idle.follow import patience
 from autopilot.core.idle.services import kept_replicas, out_of_reach
-from autopilot.core.idle.verdict import awake_mask
+from autopilot.core.intake.usage.activity import awake_mask
 from autopilot.core.model.hours import parse_hours, passed_at
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.idle import IdleRecord, IdleStep

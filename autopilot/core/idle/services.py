@@ -11,7 +11,7 @@ from math import isinf, isnan
 
 import numpy as np
 
-from autopilot.core.idle.verdict import awake_mask
+from autopilot.core.intake.usage.activity import awake_mask
 from autopilot.core.model.memory.idle import ShrunkService
 from autopilot.core.model.objectives import breached
 from autopilot.core.model.objects import CeilingWay

@@ -15,10 +15,10 @@ import numpy as np
 
 from autopilot.core.hardware.dcgm import Quality
 from autopilot.core.hardware.mig_profiles import compute_share, find_gpu_model, memory_mib
+from autopilot.core.intake.usage.table import usage_of
 from autopilot.core.model.memory.idle import SizeRecord
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.work import named
-from autopilot.core.usage.table import usage_of
 
 LOW_RATIO = 0.5
 """Use of what is held up to which work is watched: half of it would do."""

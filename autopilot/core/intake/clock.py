@@ -20,7 +20,7 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.intake import ClockDoubt
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.policy.bounds import DAY_S
 from autopilot.core.model.records import Batch, Gap, Work
 from autopilot.core.model.times import Day, Time
 
@@ -109,7 +109,7 @@ def moved(memory: ControllerMemory, by_s: float, *, restarted: bool = False) -> 
 def mover_of(kind: Any) -> Mover | None:
     """How a value of this type moves: each `Time` in it by seconds, each `Day` by whole days. None: it holds neither.
 
-    No field of a deed (core/verbs) moves: it was shown to a person, or sent to an actuator.
+    No field of a deed (core/model/verb.py) moves: it was shown to a person, or sent to an actuator.
     """
     if kind == Time:
         return lambda at_s, by_s: at_s + by_s

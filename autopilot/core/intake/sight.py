@@ -15,7 +15,7 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.intake import ViewRecord
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_bounds import Freshness
+from autopilot.core.model.policy.bounds import Freshness
 from autopilot.core.model.records import Observation, View
 from autopilot.core.model.snapshot import F32, Bools, ClusterSnapshot
 

@@ -11,13 +11,13 @@ from math import isnan
 
 import numpy as np
 
-from autopilot.core.fragmentation.measure import largest_gang, stranded_pending
+from autopilot.core.intake.usage.parts import GPU_UNITS, Parts, parts_of
+from autopilot.core.intake.usage.rollup import fleet_of, ratios, room_of
 from autopilot.core.model.records import Observation, Signals
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, Recut, State
 from autopilot.core.model.work import gpu_parts
+from autopilot.core.placement.fragmentation.measure import largest_gang, stranded_pending
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.usage.parts import GPU_UNITS, Parts, parts_of
-from autopilot.core.usage.rollup import fleet_of, ratios, room_of
 
 ACTIVITY_WINDOW_S = 300.0
 

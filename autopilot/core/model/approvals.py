@@ -13,7 +13,7 @@ from hashlib import blake2s
 from autopilot.core.model.codes import Code
 from autopilot.core.model.memory.people import Approval, Rejection
 from autopilot.core.model.objects import Seen, SideEffect, SubjectKind, Taken
-from autopilot.core.model.policy_bounds import ApprovalRules
+from autopilot.core.model.policy.bounds import ApprovalRules
 from autopilot.core.model.records import Proposal, RejectionScope
 from autopilot.core.model.verb import START
 

@@ -3,7 +3,7 @@
 Theory of operation. A capability owns a slice of the memory. In a tick, `reconcile` lets each of them in turn follow
 what the observation shows (`absorb`), plans on the memory that results, lets each keep what was decided (`commit`), and
 asks each when its slice could change the decision without a new event (`timers`). The table of capabilities and the
-reasons for its order are in core/decision/capabilities.py. Each function has the same shape: a memory and what it is
+reasons for its order are in core/capabilities/memory.py. Each function has the same shape: a memory and what it is
 given, to a memory in which only slices of its own differ. What one finds in a tick and a later one needs is a field of
 `Tick`.
 """

@@ -54,7 +54,7 @@ class Code(StrEnum):
     STALE_INVENTORY = "stale_inventory"
     STALE_WORK = "stale_work"
     STALE_TELEMETRY = "stale_telemetry"
-    # telemetry in doubt (core/usage/plausibility.py)
+    # telemetry in doubt (core/intake/usage/plausibility.py)
     TELEMETRY_STUCK = "telemetry_stuck"  # one number is repeated in place of certain noise
     TELEMETRY_IMPOSSIBLE = "telemetry_impossible"  # no hardware gives such values, or they contradict each other
     TELEMETRY_SCALE = "telemetry_scale"  # a percentage in place of a ratio
@@ -89,8 +89,8 @@ class Code(StrEnum):
     FORECAST_UNCALIBRATED = "forecast_uncalibrated"
     FORECAST_DRIFTING = "forecast_drifting"
     WITHOUT_CHECKPOINT = "without_checkpoint"
-    STORM = "storm"  # its action is paused (core/tracking/storms.py)
-    CAPPED = "capped"  # its action may only recommend (core/tracking/promises.py)
+    STORM = "storm"  # its action is paused (core/trust/follow_storms.py)
+    CAPPED = "capped"  # its action may only recommend (core/trust/follow_promises.py)
     RECUT = "recut"  # an instance for it is being made
     RECUT_RATE = "recut_rate"  # geometries of its pool changed too often within the hour
     RECUT_RETURN = "recut_return"  # the GPU would return to its earlier geometry
@@ -144,11 +144,11 @@ class NoteCode(StrEnum):
     ADVANCE_NOT_FREE = "advance_not_free"
     REPLICAS_HELD = "replicas_held"
     INSTANCES_HELD = "instances_held"
-    # reasons against the stop of a gang that seems to hang (core/tracking/hangs.py)
+    # reasons against the stop of a gang that seems to hang (core/recovery/hangs.py)
     HANG_TOO_MANY = "hang_too_many"
     HANG_FEW_AT_WORK = "hang_few_at_work"
     HANG_DARK_NODE = "hang_dark_node"
-    # reasons for unknown replicas of a service (core/tracking/replicas.py)
+    # reasons for unknown replicas of a service (core/replicas/follow.py)
     NO_FORECAST = "no_forecast"
     FORECAST_ABSTAINS = "forecast_abstains"
     REPLICA_LOAD_UNKNOWN = "replica_load_unknown"

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import floor, inf
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.policy_bounds import DAY_S
+from autopilot.core.model.policy.bounds import DAY_S
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _FIRST = 3  # 1 January 1970 was a Thursday

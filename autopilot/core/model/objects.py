@@ -74,7 +74,7 @@ class Victim:
     workload: str
     incarnation: int
     gpus: int  # taken from it
-    lost_gpu_s: float  # expected loss of progress (core/checkpoints/losses.py)
+    lost_gpu_s: float  # expected loss of progress (core/planning/losses.py)
     contract: bool  # preempted by contract: not weighed, not budgeted
     how: str = "evict"  # evict | shrink | move
     keeps: tuple[Slot, ...] = ()  # its slots after a shrink or a move

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.records import Batch, Command, Decision, Instruction, Observation, Outcome
 from autopilot.core.model.snapshot import ClusterSnapshot
 

@@ -1,4 +1,4 @@
-"""The promises of executed actions and their outcomes (core/tracking/promises.py)."""
+"""The promises of executed actions and their outcomes (core/trust/follow_promises.py)."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ class Proposal:
     state_digest: str = ""
     verdicts: tuple[Verdict, ...] = ()
     accepted: bool = False
-    reason: str = ""  # tells proposals of one action and kind apart (planning/draft.py, Case)
+    reason: str = ""  # tells proposals of one action and kind apart (effects/draft.py, Case)
 
     @property
     def kind(self) -> str:

@@ -133,7 +133,7 @@ class GpuTable:
     index: I32
     healthy: Bools
     mig: Bools  # in MIG mode: allocated by instance, never as a whole
-    xid: I32  # gravest XID since the GPU was known to be whole (tracking/gpu_errors.py); 0: none, -1: unknown
+    xid: I32  # gravest XID since the GPU was known to be whole (recovery/follow_errors.py); 0: none, -1: unknown
     remap: I8  # row remapping of its memory: xid_facts.REMAP_*
     recut: I8  # Recut
     on_demand: I64  # places for instances on demand: bits over mig.placement_masks; -1: instances last

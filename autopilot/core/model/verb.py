@@ -2,8 +2,8 @@
 
 A deed (admit a gang, cordon a node) is a `Verb`. A proposal shows it as a `Change`, an instruction sends it as an
 `Operation`. A deed with the same fields in both is a `Deed`, one class of both. The class of each deed and all
-behaviour of its kind stand in its file of core/verbs. Every member here has a harmless default, so that a file states
-what differs. Layers below core/verbs ask these members and never the class.
+behaviour of its kind stand in its file; core/capabilities/verbs.py has the table. Every member here has a harmless
+default, so that a file states what differs. Lower layers ask these members and never the class.
 
 All four are plain classes, so that a codec selects the class by the field `kind` (autopilot/variants.py).
 """

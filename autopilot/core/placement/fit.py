@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.policy_bounds import PlacementWeights
+from autopilot.core.model.policy.bounds import PlacementWeights
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import F64, I32, Bools, NodeTable, Topology
 from autopilot.core.placement.parts import find_instances, find_shares

@@ -28,7 +28,7 @@ from autopilot.core.planning.lending import Lending, lend
 from autopilot.core.planning.plan_state import CODE_INDEX, Held, PlanState, QuotaHold
 from autopilot.core.planning.quota_state import Quota
 from autopilot.core.quota.ledger import ALL
-from autopilot.core.rules.base import Running
+from autopilot.core.quota.rules.base import Running
 
 Built = TypeVar("Built")
 _NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})

@@ -13,12 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from autopilot.core.checkpoints.earlier_stops import earlier_stops
-from autopilot.core.checkpoints.losses import saves_ratio, stop_losses
-from autopilot.core.checkpoints.writers import cannot_save
 from autopilot.core.facts.table import fact, root
 from autopilot.core.hardware.gpu_products import find_product
-from autopilot.core.idle.verdict import entity_activity, work_activity
+from autopilot.core.intake.usage.activity import entity_activity, work_activity
+from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.people import OpenProposal
 from autopilot.core.model.policy import Policy
@@ -26,8 +24,13 @@ from autopilot.core.model.records import Proposal, Reservation
 from autopilot.core.model.snapshot import F64, I32, Bools, ClusterSnapshot, MemberTable, State, WorkloadTable
 from autopilot.core.model.verb import START
 from autopilot.core.model.work import progress_s
-from autopilot.core.ordering.job_order import aged_index, service_order
-from autopilot.core.ordering.predicted_ends import (
+from autopilot.core.placement.shapes import shape_classes
+from autopilot.core.planning.earlier_stops import earlier_stops
+from autopilot.core.planning.foresight import ahead_mask, foresee
+from autopilot.core.planning.lending import guarantee_rules
+from autopilot.core.planning.losses import saves_ratio, stop_losses
+from autopilot.core.planning.ordering.job_order import aged_index, service_order
+from autopilot.core.planning.ordering.predicted_ends import (
     Outlook,
     gap_ends,
     look_out,
@@ -36,14 +39,11 @@ from autopilot.core.ordering.predicted_ends import (
     review_start,
     run_times,
 )
-from autopilot.core.ordering.signatures import pending_table
-from autopilot.core.placement.shapes import shape_classes
-from autopilot.core.planning.lending import guarantee_rules
+from autopilot.core.planning.ordering.signatures import pending_table
 from autopilot.core.planning.quota_state import sheltered_classes
+from autopilot.core.planning.writers import cannot_save
 from autopilot.core.quota.past_use import corrected_weights
 from autopilot.core.quota.protection import protected_mask
-from autopilot.core.tracking.foresight import ahead_mask, foresee
-from autopilot.core.usage.facts import SnapshotFacts
 
 Value = TypeVar("Value")
 

@@ -9,7 +9,7 @@ import numpy as np
 from autopilot.core.model.records import Code
 from autopilot.core.model.work import holding_mask
 from autopilot.core.planning.context import Context
-from autopilot.core.tracking.foresight import Ahead, beyond_served
+from autopilot.core.planning.foresight import Ahead, beyond_served
 
 
 def chances_needed(ctx: Context, left: Sequence[int]) -> dict[int, tuple[Ahead, float]]:

@@ -1,10 +1,11 @@
 """Time that queues share: what is inside a guarantee, who takes back at once, and since when owners run short.
 
 The policy says for each queue how its guarantee is kept. Queues that are ordered by index share time: waiting work may
-pause running work of another queue that has a lower index (sharing/time_sharing.py), as far as the guarantees allow.
+pause running work of another queue that has a lower index (sharing_time/time_sharing.py), as far as the guarantees
+allow.
 
 - `strict`: its running work inside the guarantee, the best index first, does not pause for other queues, and work that
-  waits inside the guarantee takes back at once (actions/reclaim_borrowed.py).
+  waits inside the guarantee takes back at once (preemption/reclaim_borrowed.py).
 - `elastic`: the index of its work inside the guarantee, waiting or running, counts `elastic_factor` times. Once work
   that fits under the guarantee has waited without a break for `elastic_within_s`, the queue is kept like a strict one
   for `elastic_hold_s`. docs/decisions/0012-sharing-time.md derives the bound.
@@ -29,7 +30,7 @@ from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import GuaranteeRule, Tenancy
 from autopilot.core.model.snapshot import F64, I32, Bools, QueueOrder, QueueTable, State
 from autopilot.core.model.work import gpu_parts
-from autopilot.core.ordering.job_order import aged_index
+from autopilot.core.planning.ordering.job_order import aged_index
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds, fair_shares
 from autopilot.core.quota.past_use import fades_in_s
 

@@ -12,8 +12,8 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.idle import IdleStep
 from autopilot.core.model.snapshot import I8, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import gpu_part, gpu_parts, named, overdue_mask
-from autopilot.core.ordering.queue_order import QueueRotation
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.ordering.queue_order import QueueRotation
 from autopilot.core.quota.ledger import claim_kinds
 
 NOT_APPROVED = 2

@@ -11,15 +11,15 @@ import numpy as np
 
 from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import Policy, RuleSetName
-from autopilot.core.model.policy_bounds import Protection
+from autopilot.core.model.policy.bounds import Protection
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import F64, GPU_MILLI, SLO_CLASS_NAMES, Bools, ClusterSnapshot
 from autopilot.core.model.work import active_mask, entry_milli, gpu_part, gpu_parts, running_since, stoppable_mask
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, build_ledger, capacity_by_kind, claim_kinds
 from autopilot.core.quota.protection import Starts, follow_starts, lent_rows, protected_mask
-from autopilot.core.rules import RULES, RuleSet, cohort_fair
-from autopilot.core.rules.base import Claim, Refusal, Running
+from autopilot.core.quota.rules import RULES, RuleSet, cohort_fair
+from autopilot.core.quota.rules.base import Claim, Refusal, Running
 
 NO_MODEL = 1 << 62
 """A bit set of GPU models that no node has."""

@@ -16,10 +16,10 @@ import numpy as np
 from autopilot.core.model.policy import BackfillKind, Effect
 from autopilot.core.model.snapshot import F64, I32, Topology
 from autopilot.core.model.work import holding_mask
-from autopilot.core.ordering.predicted_ends import gpu_free_at, predicted_ends
 from autopilot.core.placement.fit import best_domain, fits_on, seat, tail_room
 from autopilot.core.placement.shapes import Shape, level_of, members_on, suitable_nodes
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.ordering.predicted_ends import gpu_free_at, predicted_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
     """When each GPU comes free for the gang at `at`, from `gpu_free_at_s` [gpus] for all gangs. Shape [gpus].
 
     The end of backfilled work without a forecast is unknown; it is evicted for the gang once the gang's reservation is
-    a promise (actions/backfill.py).
+    a promise (starting/backfill.py).
     """
     snapshot = ctx.observation.snapshot
     held, work = snapshot.placements, snapshot.workloads

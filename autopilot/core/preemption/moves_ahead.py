@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autopilot.core.effects.draft import Eviction
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, Topology
 from autopilot.core.placement.fit import find_fit, fits_on
 from autopilot.core.placement.shapes import Fit, Shape, level_of, shape_of, suitable_nodes
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Eviction
 from autopilot.core.planning.places import within_limits
-from autopilot.core.preemption.moves import TRIES, movers
-from autopilot.core.preemption.scenario import STEPS_A_PLACE, let_leave, most_given_up
-from autopilot.core.preemption.search import Search
-from autopilot.core.rules.base import Target
+from autopilot.core.quota.rules.base import Target
+from autopilot.core.search.moves import TRIES, movers
+from autopilot.core.search.scenario import STEPS_A_PLACE, let_leave, most_given_up
+from autopilot.core.search.victims import Search
 
 STEPS_A_LOOK = 200
 """Steps to see when a gang fits by itself."""

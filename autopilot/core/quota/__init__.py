@@ -6,5 +6,5 @@ start and stop in the ledger and takes a scenario back by `saved` and `restore`.
 the use of past weeks. protection.py tells firm, late and lent work apart, by the guarantee of its queue and the start
 of its job. spending.py counts the days of each tenant, for runaway use.
 
-These modules compute numbers. The rule sets (core/rules) judge starts and victims by them.
+These modules compute numbers. The rule sets (`rules/`) judge starts and victims by them.
 """

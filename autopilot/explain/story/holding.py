@@ -13,10 +13,10 @@ from autopilot.core.model.units import counted, number
 from autopilot.core.placement.shapes import Fit, level_of, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.places import place
-from autopilot.core.preemption.moves import moves_only
-from autopilot.core.preemption.scenario import Scenario, find_scenario, scheduling_signatures
 from autopilot.core.quota.ledger import ALL
-from autopilot.core.rules.base import Refusal, Takes
+from autopilot.core.quota.rules.base import Refusal, Takes
+from autopilot.core.search.moves import moves_only
+from autopilot.core.search.scenario import Scenario, find_scenario, scheduling_signatures
 from autopilot.explain.proposals import code_words
 from autopilot.explain.story.levels import (
     cohorts,

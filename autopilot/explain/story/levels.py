@@ -10,8 +10,8 @@ from autopilot.core.model.snapshot import Displace
 from autopilot.core.model.units import counted, number
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
-from autopilot.core.rules.base import Claim
-from autopilot.core.rules.cohort import cohort_tree
+from autopilot.core.quota.rules.base import Claim
+from autopilot.core.quota.rules.cohort import cohort_tree
 
 SHOWN_RIVALS = 4
 """Queues beside its own that are named, the most over-served first."""

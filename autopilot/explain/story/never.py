@@ -11,8 +11,8 @@ from autopilot.core.model.units import counted, number
 from autopilot.core.placement.shapes import Shape, host_members, level_of, members_on, shape_of, suitable_models
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import EPSILON
-from autopilot.core.rules.base import Claim
-from autopilot.core.rules.cohort import cohort_tree
+from autopilot.core.quota.rules.base import Claim
+from autopilot.core.quota.rules.cohort import cohort_tree
 from autopilot.explain.story.levels import cohorts, levels_of, name_of
 
 NEVER_FREED = "a smaller request, or more nodes or quota; time alone does not"

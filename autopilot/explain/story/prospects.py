@@ -21,7 +21,7 @@ from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.places import place
 from autopilot.core.quota.ledger import QuotaLedger
-from autopilot.core.rules.base import Claim
+from autopilot.core.quota.rules.base import Claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from autopilot.core.model.policy import GuaranteeRule
 from autopilot.core.model.units import counted, format_duration, number
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import ALL, EPSILON
-from autopilot.core.rules.base import Claim
+from autopilot.core.quota.rules.base import Claim
 from autopilot.explain.story.levels import cohorts, name_of
 
 

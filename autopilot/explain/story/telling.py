@@ -11,7 +11,11 @@ from math import isfinite
 
 import numpy as np
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.capabilities.verbs import VERBS
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.draft import Submit
+from autopilot.core.effects.named import slots_of
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.objects import Taken
@@ -20,12 +24,8 @@ from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, Stat
 from autopilot.core.model.units import counted, format_clock, format_duration, format_moment
 from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Miss, shape_of
-from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Submit
-from autopilot.core.planning.named import slots_of
 from autopilot.core.planning.plan_state import CODES
-from autopilot.core.verbs import VERBS
 from autopilot.explain.cases import with_worst
 from autopilot.explain.notes import gap_lines, note_words
 from autopilot.explain.proposals import (

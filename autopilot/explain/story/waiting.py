@@ -11,7 +11,7 @@ from autopilot.core.model.records import Code, Decision, Proposal, Verdict
 from autopilot.core.model.units import counted, format_duration
 from autopilot.core.placement.shapes import Miss, Shape
 from autopilot.core.planning.context import Context
-from autopilot.core.rules.base import Claim
+from autopilot.core.quota.rules.base import Claim
 
 QUOTA_CODES = frozenset({Code.LIMIT, Code.GUARANTEE, Code.QUOTA, Code.KEPT})
 """Reasons that the queue tree gives before anybody asks for room."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query
 
 from autopilot.app.decisions.decision_rows import case_document, row_document
-from autopilot.core.fragmentation.measure import fragmentation_of
+from autopilot.core.placement.fragmentation.measure import fragmentation_of
 from autopilot.explain.fragmentation import fragmentation_lines
 from autopilot.explain.notes import gap_lines
 from autopilot.explain.proposals import explain_decision

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Response
 
 from autopilot.app.decisions.decision_rows import signals_document
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
+from autopilot.core.intake.usage.rollup import ROOM, Rollup, ratios, rollups
 from autopilot.core.model.records import Observation
-from autopilot.core.usage.rollup import ROOM, Rollup, ratios, rollups
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked

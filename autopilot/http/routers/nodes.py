@@ -10,8 +10,8 @@ from fastapi import APIRouter, HTTPException, Path, Response
 
 from autopilot.core.hardware.dcgm import profile_slices
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
+from autopilot.core.intake.usage.parts import GPU_UNITS, parts_of, plausible
 from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, Recut
-from autopilot.core.usage.parts import GPU_UNITS, parts_of, plausible
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked

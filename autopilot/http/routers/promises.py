@@ -15,7 +15,7 @@ from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import CommandKind
 from autopilot.core.model.units import format_gpu_s
 from autopilot.core.planning.restraint import is_capped
-from autopilot.core.tracking.promises import least_gain_gpu_s, sums_of
+from autopilot.core.trust.follow_promises import least_gain_gpu_s, sums_of
 from autopilot.http.answers import Obeyed, PromisesMade, stated
 from autopilot.http.auth import Admin, Viewer, origin_of
 from autopilot.http.desk import Asked

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Response
 
-from autopilot.core.idle.verdict import Activity, entity_activity, work_activity
+from autopilot.core.intake.usage.activity import Activity, entity_activity, work_activity
+from autopilot.core.intake.usage.rollup import rollups
 from autopilot.core.model.snapshot import F64, State
 from autopilot.core.model.work import gpu_parts
-from autopilot.core.usage.rollup import rollups
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked

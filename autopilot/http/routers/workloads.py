@@ -10,11 +10,11 @@ from fastapi import APIRouter, HTTPException, Path, Query, Response
 
 from autopilot.app.decisions.answers import meant
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
+from autopilot.core.intake.usage.table import UsageTable, usage_of
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import holding_mask
-from autopilot.core.ordering.predicted_ends import look_out, predicted_ends, review_start
-from autopilot.core.usage.table import UsageTable, usage_of
+from autopilot.core.planning.ordering.predicted_ends import look_out, predicted_ends, review_start
 from autopilot.explain.story.telling import tell
 from autopilot.explain.use import known
 from autopilot.http.answers import stated

@@ -11,7 +11,7 @@ from autopilot.contract.annotations import MANAGE
 from autopilot.core.model.objects import Slot
 from autopilot.core.model.records import OutcomeKind
 from autopilot.core.model.stops import StopReason
-from autopilot.core.verbs.resize import ResizeOperation
+from autopilot.core.sharing_time.resize_members import ResizeOperation
 from tests.kits.acting_kit import Acting, admit, pod_spec
 from tests.kits.kueue_kit import JOBS, SPACE
 from tests.unit.actuators.test_plain_levers import running_on

@@ -10,7 +10,7 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.contract.annotations import CONDEMNED, CORDONED
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
-from autopilot.core.verbs.cordon import Cordon
+from autopilot.core.recovery.cordon import Cordon
 from tests.kits.acting_kit import Acting, Found, Identity
 
 OTHER = {"key": "team", "value": "a", "effect": "NoSchedule"}

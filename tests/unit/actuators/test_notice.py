@@ -10,8 +10,8 @@ import pytest
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Answer, Api, Refusal
 from apiserver.http.faults import FaultPlan
+from autopilot.core.idle.notify import Notify
 from autopilot.core.model.records import Cause, OutcomeKind
-from autopilot.core.verbs.notify import Notify
 from tests.kits.acting_kit import Acting
 
 NOTICE = Notify(gpus=8.0, idle_s=7500.0, grace_s=3600.0)

@@ -12,7 +12,7 @@ from actuators.kubernetes.upkeep import EVERY_S, OldOffers
 from autopilot.contract.annotations import OFFERED
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
-from autopilot.core.verbs.offer import Offer
+from autopilot.core.nodes.offer import Offer
 from tests.kits.acting_kit import Acting, Identity
 from tests.unit.actuators.test_node_cordon import Nodes, node_of
 

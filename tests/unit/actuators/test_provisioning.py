@@ -10,7 +10,7 @@ from actuators.kubernetes.levers.provisioning import KUEUE_CONTROLLER
 from actuators.kubernetes.upkeep import OldRequests
 from autopilot.contract.annotations import EPOCH
 from autopilot.core.model.records import Instruction, OutcomeKind
-from autopilot.core.verbs.provision import Provision
+from autopilot.core.nodes.provision import Provision
 from tests.kits.acting_kit import Acting, admit
 from tests.kits.autoscaler_kit import ROOT, Autoscaler
 from tests.kits.kueue_kit import JOBS

@@ -8,8 +8,8 @@ from dataclasses import replace
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.levers.reservations import PATIENCE_S, WAITS, TakenQuota, WaitingChecks
 from autopilot.contract.annotations import STOPPED
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.records import Instruction, OutcomeKind
-from autopilot.core.verbs.admit import AdmitOperation
 from tests.kits.acting_kit import Acting, admit
 from tests.kits.kueue_kit import SPACE
 

@@ -8,8 +8,8 @@ import pytest
 
 from actuators.kubernetes.levers import LEVERS, rules_for
 from actuators.kubernetes.rights import kinds
+from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.model.modes import Effect
-from autopilot.core.verbs import OPERATIONS
 from autopilot.service.acting import cluster_actuator
 from autopilot.service.capping import NEEDS
 from autopilot.service.settings import Kubernetes

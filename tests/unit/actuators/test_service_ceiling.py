@@ -12,9 +12,9 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.upkeep import OldCeilings
 from autopilot.contract.scaling import CEILING, FLOOR, read_ceiling
 from autopilot.contract.tree import PREFIX
+from autopilot.core.idle.ceiling import Ceiling
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import OutcomeKind
-from autopilot.core.verbs.ceiling import Ceiling
 from tests.kits.acting_kit import Acting
 from tests.kits.scaling_kit import APPS, Obj, Scaling
 

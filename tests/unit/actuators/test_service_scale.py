@@ -13,7 +13,7 @@ from autopilot.contract.scaling import FLOOR, read_floor
 from autopilot.contract.tree import PREFIX
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import OutcomeKind
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.replicas.scale import Scale
 from tests.kits.acting_kit import Acting
 from tests.kits.scaling_kit import APPS, Obj, Scaling
 

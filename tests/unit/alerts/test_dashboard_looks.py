@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autopilot.alerts.thresholds import THRESHOLDS
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
 from scripts.dashboard_more_pages import PAGES
 from scripts.dashboard_panels import ROWS_OF_A_MAP, Panel
 from scripts.dashboard_words import WHY

@@ -15,7 +15,7 @@ from autopilot.app.when import When, parse_moment_s, when_of
 from autopilot.cli import main
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Observation
 from autopilot.explain.proposals import Answer
 from autopilot.explain.view import ProposalView

@@ -14,7 +14,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import About, Evidence, Gap, Note, Observation, Outcome, OutcomeKind, View
 from autopilot.core.model.snapshot import State
 from autopilot.journal import SqliteJournal

@@ -16,7 +16,7 @@ from autopilot.cli import main
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import LEVELS, REQUESTS, Forecast, Forecasts
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ServiceTable, State, make
 from autopilot.journal import SqliteJournal

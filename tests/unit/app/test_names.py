@@ -14,8 +14,8 @@ from autopilot.app.runs.simulate import simulate
 from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError, nearest, unknown_name
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_bounds import Protection, SloClassName
-from autopilot.core.model.policy_tenancy import GuaranteeRule
+from autopilot.core.model.policy.bounds import Protection, SloClassName
+from autopilot.core.model.policy.tenancy import GuaranteeRule
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.settings import load_policy, parse_policy
 from simulator.scenarios import load_scenario

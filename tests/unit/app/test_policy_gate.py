@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from autopilot.cli import main
+from autopilot.core.effects.evict import EvictChange
 from autopilot.core.model.policy import Mode, Modes, Policy
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import OutcomeKind, Victim
-from autopilot.core.verbs.evict import EvictChange
 from autopilot.journal import SqliteJournal
 from autopilot.replay.policy_gate import EVERYONE, Measured, PolicyCase, _Side, judge_policy
 from benchmarks.small_world import AUTO, Tick, World

@@ -12,7 +12,7 @@ import pytest
 from autopilot.app.runs.run_journals import new_journal
 from autopilot.cli import main
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.journal import JournalReader, SqliteJournal
 from autopilot.replay import replay
 
@@ -94,7 +94,7 @@ def test_the_journal_of_an_earlier_version_is_kept(folder: Path) -> None:
 
 WRITER = """
 import sys
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.journal import SqliteJournal
 journal = SqliteJournal(sys.argv[1], durable=False, rules=JournalRules(), replace=True)
 print("open", flush=True)

@@ -15,7 +15,7 @@ from autopilot.app.backtests.promotion import Promoter
 from autopilot.app.runs.wiring import Managed, foreseers
 from autopilot.core.model.forecast import LEVELS
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.snapshot import State
 from autopilot.registry import Registry, VerdictBook
 from autopilot.worker import InlineWorker

@@ -15,8 +15,8 @@ import pytest
 from autopilot.core.hardware import mig_facts
 from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.hardware.idle_power import loaded_idle_w
-from autopilot.core.idle.verdict import Activity, Window, judge
-from autopilot.core.model.policy_idle import Idle
+from autopilot.core.intake.usage.activity import Activity, Window, judge
+from autopilot.core.model.policy.idle import Idle
 from autopilot.core.model.snapshot import F32
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,10 +7,10 @@ import pytest
 
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.runs.recorder import DecisionRecorder
-from autopilot.core.guards import telemetry
 from autopilot.core.model.modes import MODE_UNIT
 from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.records import Code, Evidence, Loss, Slot, Verdict, Victim
+from autopilot.core.trust import telemetry_guard as telemetry
 from autopilot.explain.cases import fact_words, quantity
 from autopilot.explain.proposals import (
     REASONS,

@@ -15,7 +15,7 @@ from autopilot.core.model.errors import InputError, InvariantError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.budget import BudgetMemory
 from autopilot.core.model.memory.halt import HaltMemory
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.journal import JournalReader, SqliteJournal, TickRecord
 from autopilot.memory_store import FileMemoryStore
 from autopilot.replay.unequal import first_unequal

@@ -10,6 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from autopilot.core.capabilities.verbs import CHANGES
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.evict import EvictOperation
+from autopilot.core.geometry.recut import RecutGpu
+from autopilot.core.idle.ceiling import Ceiling
+from autopilot.core.idle.notify import Notify
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.effects import EffectsMemory, InFlight
@@ -17,17 +23,11 @@ from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.stops import Save, StopReason
 from autopilot.core.model.verb import Deed, Operation
-from autopilot.core.verbs import CHANGES
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.ceiling import Ceiling
-from autopilot.core.verbs.cordon import Cordon
-from autopilot.core.verbs.evict import EvictOperation
-from autopilot.core.verbs.notify import Notify
-from autopilot.core.verbs.offer import Offer
-from autopilot.core.verbs.provision import Provision
-from autopilot.core.verbs.recut import RecutGpu
-from autopilot.core.verbs.resize import ResizeOperation
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.nodes.offer import Offer
+from autopilot.core.nodes.provision import Provision
+from autopilot.core.recovery.cordon import Cordon
+from autopilot.core.replicas.scale import Scale
+from autopilot.core.sharing_time.resize_members import ResizeOperation
 from autopilot.journal.decisions import digest, memory_bytes, read_memory
 from autopilot.journal.observations import ENCODER
 from autopilot.memory_store import memory_text, read_memory_text

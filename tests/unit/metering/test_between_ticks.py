@@ -7,10 +7,10 @@ from math import nan
 
 import numpy as np
 
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.records import Instruction, Observation
 from autopilot.core.model.snapshot import State
-from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.metering.amounts import GRAINS_PER_GPU_S
 from autopilot.metering.meter import Meter
 from tests.kits.core_world import decide, holds, observe, snapshot, waits

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from autopilot.core.effects.evict import EvictChange
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.objects import Victim
-from autopilot.core.verbs.evict import EvictChange
 from autopilot.metering.prices import Region, load_prices
 from autopilot.metrics.exposition import Exposition
 from autopilot.metrics.table import MOST_QUEUES, OTHER_QUEUES

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from autopilot.app.backtests.gate import bootstrap_rng
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.forecast import LEVELS
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.snapshot import F64, State
 from models.backtest import GateVerdict
 from models.forest import Forest

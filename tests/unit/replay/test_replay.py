@@ -9,7 +9,7 @@ from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import BackfillRules, Mode, Modes, Order, Policy, ReservationRules
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Observation
 from autopilot.journal import SqliteJournal
 from autopilot.replay import OPEN_LOOP, replay, replay_lines

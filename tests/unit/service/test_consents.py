@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from autopilot.core.effects.pipeline import PipelineChange
 from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import Mode, Modes
 from autopilot.core.model.objects import SubjectKind, Victim
 from autopilot.core.model.records import Command, CommandKind
-from autopilot.core.verbs.pipeline import PipelineChange
 from autopilot.service.consents import Consents, consent
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.published import Published

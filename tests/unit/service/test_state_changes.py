@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from autopilot.core.effects.pipeline import PipelineChange
 from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Proposal
-from autopilot.core.verbs.pipeline import PipelineChange
 from autopilot.service.changes import what_changed
 from autopilot.service.deciding import digest_of
 from autopilot.service.published import Published

@@ -11,7 +11,7 @@ import pytest
 from autopilot.controller import Controller, Wiring
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.forecast import Forecasts
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.ports import FitWork
 from autopilot.core.model.records import (
     Batch,

@@ -16,7 +16,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.policy_bounds import Forecasting
+from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.ports import Fit, FitWork
 from autopilot.worker import BackgroundWorker, FitError, InlineWorker, in_process
 from models.bursts import Bursts
@@ -205,7 +205,7 @@ def test_the_process_of_a_fit_ends_with_its_controller(tmp_path: Path) -> None:
     """Also where the controller is killed, and can tell nobody."""
     told = tmp_path / "pid"
     code = "import sys; from tests.kits.fit_works import Tells; from autopilot.worker import in_process; "
-    code += "from autopilot.core.model.policy_bounds import Forecasting; in_process(Tells(sys.argv[1]), Forecasting())"
+    code += "from autopilot.core.model.policy.bounds import Forecasting; in_process(Tells(sys.argv[1]), Forecasting())"
     with subprocess.Popen(
         [sys.executable, "-c", code, str(told)], env=os.environ | {"PYTHONPATH": str(ROOT)}
     ) as parent:

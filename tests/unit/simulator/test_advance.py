@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import NoteCode, Observation
 from autopilot.core.model.snapshot import AdvanceTable, QueueTable, make
-from autopilot.core.verbs.admit import AdmitOperation
 from simulator.specs.advance_spec import advance_table
 from simulator.specs.clusterfile import parse_cluster
 from tests.kits.core_world import (

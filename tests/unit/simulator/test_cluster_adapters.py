@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.records import Instruction, OutcomeKind, Slot
 from autopilot.core.model.snapshot import (
     NodeTable,
@@ -20,9 +22,7 @@ from autopilot.core.model.snapshot import (
 )
 from autopilot.core.model.stops import StopReason
 from autopilot.core.model.verb import Operation
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.evict import EvictOperation
-from autopilot.core.verbs.resize import ResizeOperation
+from autopilot.core.sharing_time.resize_members import ResizeOperation
 from simulator.running.accounting import Accounts
 from simulator.running.cluster_actuator import ClusterActuator
 from simulator.running.cluster_collector import ClusterCollector

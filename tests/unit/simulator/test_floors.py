@@ -15,7 +15,7 @@ import pytest
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import ServiceTable
-from autopilot.core.verbs.scale import Scale
+from autopilot.core.replicas.scale import Scale
 from simulator.baselines.textbook import fifo_skip
 from simulator.inference.services import GENERATION, ServiceFleet
 from simulator.running.cluster_actuator import ClusterActuator

@@ -14,8 +14,8 @@ import pytest
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import simulate
 from autopilot.core.model.snapshot import Displace
-from autopilot.core.rules import cohort
-from autopilot.core.rules.base import Claim, Refusal
+from autopilot.core.quota.rules import cohort
+from autopilot.core.quota.rules.base import Claim, Refusal
 from simulator.baselines.kueue import Kueue
 from simulator.running.engine import Scheduler
 from simulator.running.simulation import Simulated, Simulation

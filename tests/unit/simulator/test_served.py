@@ -11,10 +11,10 @@ import pytest
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.objects import Slot, Subject, SubjectKind
 from autopilot.core.model.records import Instruction, OutcomeKind, Work
 from autopilot.core.model.snapshot import State
-from autopilot.core.verbs.admit import AdmitOperation
 from autopilot.service.listeners import Listener
 from autopilot.simulated.process import serve_world
 from simulator.baselines.textbook import fifo_skip

@@ -1,7 +1,7 @@
 """State of the controller between two decisions, beyond the view of the cluster.
 
 Each capability has a slice: a frozen record in its own file, beside the records in it. `ControllerMemory` joins them.
-`reconcile` lets each capability follow the observation in turn (core/decision/capabilities.py). A field in seconds is
+`reconcile` lets each capability follow the observation in turn (core/capabilities/memory.py). A field in seconds is
 a `Time`, which moves when the clock is set, or a `Duration` (core/model/times.py).
 """
 

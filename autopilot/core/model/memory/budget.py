@@ -28,7 +28,7 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class BudgetMemory:
-    """What was taken from work lately (core/planning/disruption.py)."""
+    """What was taken from work lately (core/effects/disruption.py)."""
 
     disrupted: tuple[Disruption, ...] = ()
     cooled_until_s: Mapping[str, Time] = field(

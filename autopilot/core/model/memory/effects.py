@@ -11,7 +11,7 @@ from autopilot.core.model.times import Time
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """An action between its instruction and its end (states: core/tracking/lifecycle.py)."""
+    """An action between its instruction and its end (states: core/effects/lifecycle.py)."""
 
     instruction: Instruction
     state: str
@@ -30,7 +30,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class EffectsMemory:
-    """Effects by id (core/tracking/lifecycle.py)."""
+    """Effects by id (core/effects/lifecycle.py)."""
 
     in_flight: Mapping[str, InFlight] = field(default_factory=dict)
     # uid of an object for whose own sake the cluster refused an effect -> no new one before this time

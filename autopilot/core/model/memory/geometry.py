@@ -11,7 +11,7 @@ from autopilot.core.model.times import Time
 
 @dataclass(frozen=True, slots=True)
 class RecutRecord:
-    """The latest change of the geometry of a GPU (states: core/tracking/recuts.py). None: not in MIG mode."""
+    """The latest change of the geometry of a GPU (states: core/geometry/follow.py). None: not in MIG mode."""
 
     pool: str
     before: Geometry | None
@@ -31,6 +31,6 @@ class RecutRecord:
 
 @dataclass(frozen=True, slots=True)
 class GeometryMemory:
-    """Changes of geometry (core/tracking/recuts.py)."""
+    """Changes of geometry (core/geometry/follow.py)."""
 
     recuts: Mapping[str, RecutRecord] = field(default_factory=dict)  # by UUID of the GPU

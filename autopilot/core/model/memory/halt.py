@@ -19,7 +19,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HaltMemory:
-    """Why nothing may act (core/tracking/halt.py)."""
+    """Why nothing may act (core/effects/halt.py)."""
 
     killed: bool = False
     kill_sequence: int = -1  # a RESUME with a higher number ends the kill

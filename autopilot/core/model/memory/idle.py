@@ -22,7 +22,7 @@ class IdleStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IdleRecord:
-    """One idle workload (core/idle/evidence.py).
+    """One idle workload (core/idle/follow.py).
 
     `entities` are its GPUs and instances. After the deletion of its object the record waits for a new object of the
     same owner on the same GPUs: a new name does not escape.

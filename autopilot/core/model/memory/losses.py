@@ -10,7 +10,7 @@ from autopilot.core.model.times import Time
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An eviction or shrink with a loss still unknown (core/checkpoints/losses.py)."""
+    """An eviction or shrink with a loss still unknown (core/planning/losses.py)."""
 
     instruction_id: str
     proposal_id: str
@@ -28,7 +28,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class LossesMemory:
-    """Stops and answers to requests for checkpoints (core/checkpoints/losses.py)."""
+    """Stops and answers to requests for checkpoints (core/planning/losses.py)."""
 
     stops: tuple[Stop, ...] = ()
     weighed_stops: Mapping[str, int] = field(default_factory=dict)  # uid -> number of its stops for other work

@@ -10,7 +10,7 @@ from autopilot.core.model.times import Time
 
 @dataclass(frozen=True, slots=True)
 class CordonRecord:
-    """A node under a cordon of the controller, or under way to one (core/tracking/cordons.py)."""
+    """A node under a cordon of the controller, or under way to one (core/recovery/follow_cordons.py)."""
 
     since_s: Time
     seen: bool = False  # a view showed it cordoned
@@ -19,7 +19,7 @@ class CordonRecord:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """The gravest XID of a GPU in one boot of its node (core/tracking/gpu_errors.py)."""
+    """The gravest XID of a GPU in one boot of its node (core/recovery/follow_errors.py)."""
 
     xid: int
     node: str
@@ -28,7 +28,7 @@ class ErrorRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryMemory:
-    """Broken hardware (core/tracking/cordons.py, core/tracking/gpu_errors.py)."""
+    """Broken hardware (core/recovery/follow_cordons.py, core/recovery/follow_errors.py)."""
 
     cordons: Mapping[str, CordonRecord] = field(default_factory=dict)  # by name of the node
     gpu_errors: Mapping[str, ErrorRecord] = field(default_factory=dict)  # by UUID of the GPU

@@ -10,7 +10,7 @@ from autopilot.core.model.times import Duration, Time
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """Measurements of one service (core/tracking/replicas.py).
+    """Measurements of one service (core/replicas/follow.py).
 
     `loads` are (bin, requests, violations): requests by bin of requests/s per ready replica, and those over the
     objective. `at_target_rps` are recent estimates of the requests/s of one replica at the owner's target load.
@@ -33,7 +33,7 @@ class ServiceRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasMemory:
-    """Services by uid (core/tracking/replicas.py)."""
+    """Services by uid (core/replicas/follow.py)."""
 
     services: Mapping[str, ServiceRecord] = field(default_factory=dict)
     starting_s: Mapping[str, Duration] = field(default_factory=dict)  # replica in start-up -> its start

@@ -10,7 +10,7 @@ from autopilot.core.model.times import Day, Time
 
 @dataclass(frozen=True, slots=True)
 class SpendingMemory:
-    """By tenant (core/quota/spending.py)."""
+    """By tenant (core/recovery/follow_spending.py)."""
 
     spent_gpu_s: Mapping[str, tuple[tuple[Day, float], ...]] = field(default_factory=dict)  # (day, GPU-seconds used)
     spending_gpus: Mapping[str, float] = field(default_factory=dict)  # held since `spent_until_s`

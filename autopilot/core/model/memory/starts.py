@@ -22,7 +22,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PipelinedStart:
-    """A start that waits until its victims are gone (states: core/tracking/pipelined.py).
+    """A start that waits until its victims are gone (states: core/effects/pipelined.py).
 
     `parts` are the gang itself and the moving victims. A part leaves the tuple at the instruction of its start.
     """
@@ -44,7 +44,7 @@ class PipelinedStart:
 
 @dataclass(frozen=True, slots=True)
 class StartsMemory:
-    """Pipelined starts (core/tracking/pipelined.py)."""
+    """Pipelined starts (core/effects/pipelined.py)."""
 
     pipelined_starts: tuple[PipelinedStart, ...] = ()
     # uid of a gang after a given-up pipelined start -> no new one before this time

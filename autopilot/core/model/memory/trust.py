@@ -11,7 +11,7 @@ from autopilot.core.model.times import Time
 
 @dataclass(frozen=True, slots=True)
 class StormRecord:
-    """What one action had to repeat (core/tracking/storms.py). `minutes` and `hours` are (start, events).
+    """What one action had to repeat (core/trust/follow_storms.py). `minutes` and `hours` are (start, events).
 
     `minutes` has the minutes of the last hour with events, `hours` the hours of the last 7 days with effects.
     """
@@ -34,7 +34,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class TrustMemory:
-    """By action (core/tracking/storms.py, core/tracking/promises.py)."""
+    """By action (core/trust/follow_storms.py, core/trust/follow_promises.py)."""
 
     storms: Mapping[str, StormRecord] = field(default_factory=dict)
     touched: tuple[Touched, ...] = ()

@@ -15,7 +15,7 @@ from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable, SloClass
-from autopilot.core.tracking.hangs import judged
+from autopilot.core.recovery.hangs import judged
 from tests.kits.kube_api import Json
 from tests.kits.kube_objects import meta, node, owner, pod, pod_spec
 from tests.unit.collectors.kubernetes.view import NOW_S, Seen, reasons, row

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autopilot.contract.annotations import HEARTBEAT, HEARTBEAT_OLD_S
-from autopilot.core.checkpoints.losses import stop_losses
+from autopilot.core.planning.losses import stop_losses
 from collectors.promql import Answered, AnswerError, Labels, Row
 from collectors.training import ASK_S, CHECKPOINT, KEPT_S, NOBODY, Told, TrainingMetrics
 from tests.kits.kube_objects import EPOCH_S, node, pod

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from autopilot.contract.annotations import MANAGE
+from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Instruction
 from autopilot.core.model.snapshot import Displace, Gate, SloClass, State, Topology
 from autopilot.core.model.stops import Save, StopReason
 from autopilot.core.model.verb import Operation
-from autopilot.core.verbs.admit import AdmitOperation
-from autopilot.core.verbs.evict import EvictOperation
 from tests.kits.kube_objects import (
     EPOCH_S,
     Json,

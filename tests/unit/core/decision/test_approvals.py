@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.draft import Eviction
 from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.memory.people import Approval
@@ -23,8 +25,6 @@ from autopilot.core.model.records import (
     Seen,
 )
 from autopilot.core.model.snapshot import SloClass
-from autopilot.core.planning.action import Action
-from autopilot.core.planning.draft import Eviction
 from autopilot.explain.proposals import Answer, answer_of, refusing_codes
 from tests.kits.core_world import (
     Item,
@@ -74,8 +74,8 @@ class Scenario:
 
     def __call__(self, ctx: Any, submit: Callable[[Any], bool]) -> None:
         """Propose it."""
-        from autopilot.core.planning.draft import Case
-        from autopilot.core.verbs.evict import EvictDraft
+        from autopilot.core.effects.draft import Case
+        from autopilot.core.effects.evict import EvictDraft
 
         names = ctx.observation.snapshot.workloads.id.tolist()
         row = names.index("v")

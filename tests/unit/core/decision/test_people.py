@@ -7,6 +7,7 @@ from itertools import permutations
 
 import pytest
 
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.effects import EffectsMemory, InFlight
 from autopilot.core.model.memory.halt import Failure, HaltMemory
@@ -16,7 +17,6 @@ from autopilot.core.model.records import (
     Outcome,
     OutcomeKind,
 )
-from autopilot.core.verbs.admit import AdmitOperation
 from tests.kits.core_world import (
     AUTO,
     decide,

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.effects.action import Action
+from autopilot.core.effects.draft import Submit
 from autopilot.core.model.memory import Step
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import QueueTable
-from autopilot.core.planning.action import Action
 from autopilot.core.planning.context import Context
-from autopilot.core.planning.draft import Submit
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.world.cluster import Cluster
 from simulator.world.work import Jobs

@@ -11,7 +11,7 @@ from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code
 from tests.kits.core_world import decide, holds, waits
 from tests.kits.ticking_world import EAGER
-from tests.unit.core.guards.test_new_guards import Planted, answer, layout, scene
+from tests.unit.core.capabilities.test_new_guards import Planted, answer, layout, scene
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.records import Code
 from autopilot.core.model.snapshot import ServiceTable, make
 from tests.kits.core_world import holds, waits
-from tests.unit.core.guards.test_new_guards import Planted, answer, layout, scene
+from tests.unit.core.capabilities.test_new_guards import Planted, answer, layout, scene
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.hardware import mig, mig_recut_cover, mig_recut_shares
+from autopilot.core.geometry import mig_recut_cover, mig_recut_shares
+from autopilot.core.geometry.mig_recut import CutGpu, MigRequest, Replan, check_gpu, replan
+from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig import Placement
-from autopilot.core.hardware.mig_recut import CutGpu, MigRequest, Replan, check_gpu, replan
 from autopilot.core.model.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[4]

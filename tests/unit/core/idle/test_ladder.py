@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.idle.evidence import patience
+from autopilot.core.idle.follow import patience
 from autopilot.core.idle.ladder import ladder_timers_s, rungs
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.hours import parse_hours, passed_at

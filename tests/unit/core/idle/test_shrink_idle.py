@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.idle.evidence import patience
+from autopilot.core.idle.ceiling import Ceiling
+from autopilot.core.idle.follow import patience
 from autopilot.core.model.memory import Step
 from autopilot.core.model.objects import CeilingWay
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.queue_turns import returning_rows
-from autopilot.core.verbs.ceiling import Ceiling
 from tests.kits.core_world import decide, observe, with_policy
 from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
 from tests.kits.idle_world import NOW_S, QUICK, look

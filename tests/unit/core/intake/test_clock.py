@@ -28,7 +28,7 @@ from autopilot.core.model.memory.people import Approval, PeopleMemory
 from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
 from autopilot.core.model.memory.spending import SpendingMemory
 from autopilot.core.model.policy import Policy
-from autopilot.core.model.policy_bounds import JournalRules
+from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import (
     Batch,
     Command,

@@ -74,7 +74,7 @@ def test_gpus_out_of_use_are_capacity() -> None:
 
 
 def test_shares_and_instances_count_as_parts() -> None:
-    """A share counts its thousandths, an instance its compute slices, as in core/usage; a destroyed one is no part."""
+    """A share counts its thousandths, an instance its compute slices, as usage does; a destroyed one is no part."""
     cuts = {7: [("3g.40gb", 0), ("3g.40gb", 4), ("1g.10gb", 7)]}
     snap = snapshot(
         "1x8",

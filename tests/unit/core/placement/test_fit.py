@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.core.model.policy_bounds import PlacementWeights
+from autopilot.core.model.policy.bounds import PlacementWeights
 from autopilot.core.model.snapshot import ClusterSnapshot, Topology
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Miss, shape_classes, shape_of, suitable_nodes

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autopilot.core.effects.pipelined import Lookup
 from autopilot.core.hardware.mig_profiles import gpu_model
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.policy_bounds import PlacementWeights
+from autopilot.core.model.policy.bounds import PlacementWeights
 from autopilot.core.model.records import Code, Slot
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Miss, shape_of
 from autopilot.core.placement.whatif import Layout, WhatIf
-from autopilot.core.tracking.pipelined import Lookup
 from tests.kits.core_world import MODELS, holds, snapshot, waits
 from tests.kits.hardware_world import PROFILES, on_demand_bits
 

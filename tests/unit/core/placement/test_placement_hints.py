@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from autopilot.core.effects.admit import AdmitChange
 from autopilot.core.model.memory import Step
 from autopilot.core.model.records import Evidence
-from autopilot.core.verbs.admit import AdmitChange
 from tests.kits.core_world import decide, holds, proposals, started, waits, world
 
 NODE = [f"node-{row}" for row in range(4)]

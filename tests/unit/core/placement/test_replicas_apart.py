@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from autopilot.core.actions import ACTIONS
+from autopilot.core.capabilities.actions import ACTIONS
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.policy import Policy
-from autopilot.core.verbs.admit import AdmitOperation
 from tests.kits.core_world import AUTO, decide, holds, waits, with_policy, world
 from tests.kits.story_kit import with_columns
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from autopilot.core.effects.admit import AdmitOperation
 from autopilot.core.model.memory import Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code
-from autopilot.core.verbs.admit import AdmitOperation
 from tests.kits.core_world import AUTO, decide, holds, waits, with_policy, world
 from tests.kits.ticking_world import EAGER
 

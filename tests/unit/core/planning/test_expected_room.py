@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from autopilot.core.decision.build import build_context
+from autopilot.core.effects.admit import AdmitChange
 from autopilot.core.model.forecast import ExpectedMix, MixKind
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.snapshot import Topology
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.build import build_context
 from autopilot.core.planning.expected_room import LIKELY_ARRIVALS, KeptClear, kept_clear
-from autopilot.core.verbs.admit import AdmitChange
 from tests.kits.core_world import Item, decide, holds, proposals, started, waits, with_policy
 from tests.kits.expected_world import HOUR_S, ISLAND, NOW_S, PATIENT, SAVES, island_expected, mix_of
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from autopilot.core.decision.build import build_context
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, shape_of
 from autopilot.core.placement.whatif import WhatIf
-from autopilot.core.planning.build import build_context
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.search_budget import within_steps
-from autopilot.core.preemption.scenario import Scenario, find_scenario, search_for
-from autopilot.core.rules.base import Target
-from autopilot.core.rules.hierarchical import OFFERED, across_queues
+from autopilot.core.quota.rules.base import Target
+from autopilot.core.quota.rules.hierarchical import OFFERED, across_queues
+from autopilot.core.search.scenario import Scenario, find_scenario, search_for
 from tests.kits.core_world import AUTO, Item, holds, observe, snapshot, waits, with_policy
 from tests.kits.ticking_world import EAGER, tenants
 

@@ -1,0 +1,1 @@
+"""The tables: actions, guards and verbs, and what each capability remembers (`memory.py`). One row each."""

@@ -1,0 +1,83 @@
+"""How queues share: fair shares, guarantees, and time sharing across queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from annotated_types import Interval
+from typing_extensions import Doc
+
+from autopilot.core.model.policy.bounds import DAY_S
+
+
+class ShareRule(StrEnum):
+    """Comparisons of shares by which cohort-fair allows a preemption. Both take the newcomer's share after its start.
+
+    The share of the victim's queue is taken after or before the preemption.
+    """
+
+    FINAL_SHARE = "final_share"  # against the share of the victim's queue without the victim
+    INITIAL_SHARE = "initial_share"  # against the share of the victim's queue with the victim
+
+
+class GuaranteeRule(StrEnum):
+    """How the guarantee of a queue is kept."""
+
+    STRICT = "strict"  # its owner takes back at once
+    ELASTIC = "elastic"  # work inside it is favoured, and its owner takes back after a stated time
+    NONE = "none"  # its owner takes nothing back; it still bounds work that may not be preempted
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """How queues share."""
+
+    shelter_always: Annotated[
+        bool,
+        Doc("work that may not be preempted starts only within guarantees, even if the queue tree states none"),
+    ] = False
+    fair_preemption_rules: Annotated[
+        tuple[ShareRule, ...],
+        Doc("under cohort-fair: the comparisons of shares that allow a preemption, in the order tried"),
+    ] = (ShareRule.FINAL_SHARE, ShareRule.INITIAL_SHARE)
+    usage_half_life_s: Annotated[
+        float,
+        Interval(ge=0, le=366 * DAY_S),
+        Doc("half-life of the past use of a queue; 0: past use does not count"),
+    ] = 7 * DAY_S
+    usage_weight: Annotated[
+        float,
+        Interval(ge=0, le=10),
+        Doc(
+            "how strongly past use above (below) the part of a queue lowers (raises) its weight in the split of idle "
+            "capacity"
+        ),
+    ] = 1.0
+    time_sharing: Annotated[
+        bool,
+        Doc(
+            "waiting work may pause running work of lower index in other queues that are ordered by index too, as far "
+            "as their guarantees allow; between these queues the index replaces the reclaim of fair shares"
+        ),
+    ] = False
+    guarantee: Annotated[
+        GuaranteeRule, Doc("how the guarantee of a queue is kept; one other than strict needs time_sharing")
+    ] = GuaranteeRule.STRICT
+    guarantee_by_queue: Annotated[
+        dict[str, GuaranteeRule],
+        Doc("the same for single queues by name, and for the queues below them that are not named"),
+    ] = field(default_factory=dict)
+    # under elastic: the index of work inside the guarantee counts this many times
+    elastic_factor: ClassVar[float] = 4.0
+    elastic_within_s: Annotated[
+        float,
+        Interval(ge=0, le=30 * DAY_S),
+        Doc(
+            "under elastic: once work that fits under the guarantee has waited without a break for this long, its "
+            "queue takes back at once"
+        ),
+    ] = DAY_S
+    # under elastic: the queue then keeps its guarantee as if it were strict for this long
+    elastic_hold_s: ClassVar[float] = 4 * 3600.0
