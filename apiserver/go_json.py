@@ -17,7 +17,6 @@ PLACES = {  # of Python's errors: where Go says that a character has no place
     "Invalid control character at": "in string literal",
     "Invalid \\escape": "in string escape code",
 }
-DUPLICATE = "duplicate field"
 
 
 def why_no_json(text: str, error: json.JSONDecodeError) -> str:

@@ -426,10 +426,6 @@ class Writing:
         view = view_of(call.kind, call.request.accept, call.option("includeObject"))
         return view.one(obj, self._server.timeline.now)
 
-    def as_subresource(self, call: Call, subresource: str) -> Call:
-        """The same call as a write of a subresource."""
-        return replace(call, subresource=subresource)
-
 
 def is_desired(name: str) -> bool:
     """Whether a top-level field counts for metadata.generation."""

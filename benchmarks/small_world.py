@@ -7,7 +7,7 @@ simulator for anything that should resemble a cluster more closely.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -277,8 +277,3 @@ def _hardware(nodes: int, rng: np.random.Generator) -> tuple[NodeTable, GpuTable
         healthy=[True] * gpus,
     )
     return node, gpu
-
-
-def without_admissions(policy: Policy) -> Policy:
-    """The same policy, only recommending."""
-    return replace(policy, name="recommend", modes=Modes())

@@ -42,7 +42,6 @@ NODE_TTL_S = 0.01
 NODE_TAINT_S = 0.02
 
 # A service account, and the certificate bundle of a namespace, appear a moment after the namespace.
-NAMESPACE_S = 0.01
 NODE_READY_S = 0.055
 NODE_LABELS_S = 0.045
 GARBAGE_S = 0.16  # from an owner that is gone to the deletion of its dependents: 0.1 to 0.45 s seen

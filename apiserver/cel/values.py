@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +11,6 @@ from apiserver.cel.authorizer import Authorizer
 
 Schema = Mapping[str, Any]
 
-WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = frozenset(
     {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"}
     | {"let", "loop", "package", "namespace", "return", "var", "void", "while"}

@@ -52,14 +52,6 @@ class LiveClock:
         if self._thread.is_alive():
             self._thread.join()
 
-    def set_speed(self, speed: float) -> None:
-        """Change the speed (> 0) from now on."""
-        with self.lock:
-            self.catch_up()
-            self._speed = speed
-            self._set_anchor()
-        self.wake()
-
     @contextmanager
     def hold(self) -> Iterator[Timeline]:
         """The clock stands still inside; the holder may move the timeline, under `lock`. The server still answers."""

@@ -19,7 +19,6 @@ from apiserver.quantity import parse
 
 Obj = dict[str, Any]
 INT32 = 2**31 - 1
-PLAIN_RESOURCES = {"cpu", "memory", "ephemeral-storage", "pods", "storage"}
 GATED = {
     "type": "PodScheduled",
     "status": "False",

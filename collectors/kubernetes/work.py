@@ -37,8 +37,6 @@ SHOWN_ENDED_S = 60.0
 MOST_UNUSED = 256
 """Selectors of work that is gone, beside as many as the present work has, before they are forgotten."""
 
-NO_LEVEL = 0
-
 
 @dataclass(slots=True)
 class Gangs:

@@ -119,11 +119,6 @@ class ServiceSim:
         """Requests that hold a slot, including those on draining replicas."""
         return len(self._running.seq)
 
-    @property
-    def oldest_wait_s(self) -> float:
-        """Time since the arrival of the first request in the queue; 0 for an empty queue."""
-        return self.now_s - float(self._waiting[0].arrival_s[0]) if self._waiting else 0.0
-
     def counters(self) -> Counters:
         """Counts and slot-seconds from the start to now."""
         return Counters(

@@ -191,23 +191,6 @@ class Accounts:
         return Totals(capacity, capacity - total.allocated, total, tuple(self.shares), early, self._early_allocated)
 
 
-class Stays:
-    """Observes a cluster and keeps every stay on GPUs: (job, start, stop, GPUs), for plots."""
-
-    def __init__(self) -> None:
-        """No stays yet."""
-        self.rows: list[tuple[int, float, float, tuple[int, ...]]] = []
-        self._gpus: dict[int, tuple[int, ...]] = {}
-
-    def on_started(self, fact: Started) -> None:
-        """Open a stay."""
-        self._gpus[fact.job] = fact.gpus
-
-    def on_stopped(self, fact: Stopped) -> None:
-        """Close it."""
-        self.rows.append((fact.job, fact.start_s, fact.at_s, self._gpus.pop(fact.job)))
-
-
 def utilization_bound(
     submit_s: Sequence[float], duration_s: Sequence[float], gpus: Sequence[float], capacity_gpus: float
 ) -> float:

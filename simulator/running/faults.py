@@ -288,16 +288,6 @@ class Faults:
 
     # --- what the loop around the cluster asks --------------------------------------------
 
-    def scrape_lost(self, target: str, now_s: float) -> bool:
-        """Whether the scrape of `target` at this time is lost."""
-        options = self.options
-        if not options.scrape_loss_ratio or now_s >= options.until_s:
-            return False
-        draw = child_generator(self.seed, f"scrape/{target}/{now_s:.3f}").random()
-        lost = bool(draw < options.scrape_loss_ratio)
-        self.injected += lost
-        return lost
-
     def view(self, now_s: float) -> ViewFate:
         """The state of the cluster's lists in this minute."""
         options = self.options

@@ -367,20 +367,6 @@ def sm_active_gpu_s(
     return np.asarray(effective_level(archetype, level) * time_s * share)
 
 
-def combine_shares(
-    archetypes: NDArray[np.integer], levels: NDArray[np.floating], milli: NDArray[np.integer]
-) -> tuple[int, float]:
-    """One (archetype, level) for a GPU that several jobs share.
-
-    Loads add up by share, to at most 1 (PROF fields do not distinguish processes); the other signals are those of the
-    job with the largest load, or, where all are idle, with the largest share.
-    """
-    invariant(len(archetypes) > 0, "a shared GPU has at least one job")
-    load = effective_level(archetypes, levels) * milli / 1000.0
-    first = int(np.lexsort((-milli, -load))[0])
-    return int(archetypes[first]), float(min(load.sum(), 1.0))
-
-
 @dataclass(frozen=True, slots=True)
 class Board:
     """A GPU board: power limit from the vendor's data sheet, idle and loaded-but-idle power, memory."""

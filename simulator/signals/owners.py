@@ -66,12 +66,3 @@ def absences(seed: int, job_id: str, until_s: float) -> tuple[tuple[float, float
 def absence_s(level: float) -> float:
     """Quantile of the length of an absence that ends: the log-normal tail above `ABSENCE_S`."""
     return exp(log(PAUSE_MEDIAN_S) + PAUSE_SIGMA * _NORMAL.inv_cdf(_SHORT + (1.0 - _SHORT) * min(level, 1.0 - 1e-12)))
-
-
-def returns_within(elapsed_s: float, more_s: float) -> float:
-    """Probability that an absence that has lasted `elapsed_s` ends within `more_s`."""
-    now, later = (
-        PAUSE_SHARE * (1.0 - _NORMAL.cdf(log(at_s / PAUSE_MEDIAN_S) / PAUSE_SIGMA))
-        for at_s in (elapsed_s, elapsed_s + more_s)
-    )
-    return (now - later) / (now + FORGOTTEN_SHARE)

@@ -84,13 +84,6 @@ class JobTrace:
         return float(np.sum(self.gpu_share * self.duration_s))
 
     @property
-    def gpu_s_by_tenant(self) -> dict[str, float]:
-        """GPU-seconds of each tenant, most first (names decide ties)."""
-        codes, names = self.codes("tenant")
-        work = np.bincount(codes, weights=self.gpu_share * self.duration_s, minlength=len(names))
-        return {names[i]: float(work[i]) for i in np.argsort(-work, kind="stable")}
-
-    @property
     def span_s(self) -> float:
         """Seconds from the first submit to the last."""
         return float(self.submit_s[-1]) if len(self) else 0.0

@@ -26,7 +26,7 @@ from simulator.outcome.results import (
     quantile,
     write_job_rows,
 )
-from simulator.running.accounting import UNITS_PER_GPU_S, Stays, gpu_s, utilization_bound
+from simulator.running.accounting import gpu_s, utilization_bound
 from simulator.running.simulation import Simulated, Simulation, alone_jct_s, bound_ratio, width_gpus
 from simulator.specs.clusterfile import shape_cluster
 from simulator.specs.inventory import build_inventory
@@ -282,15 +282,6 @@ def test_work_lost_later_does_not_count_before_the_last_arrival() -> None:
     assert gpu_s(simulated.totals.early_useful) == 16 * (4_000 - 60)
     assert gpu_s(simulated.totals.all.lost) == 16 * 60
     assert gpu_s(simulated.totals.all.overhead) == 16 * 30
-
-
-def test_stays_cover_what_was_allocated() -> None:
-    """The record for pictures has each stay with its GPUs."""
-    stays = Stays()
-    simulated = simulate(make_jobs([(0, 10_000, 16), (4_000, 100, 16)]), "las", observers=[stays])
-    total = sum((stop_s - start_s) * len(gpus) for _, start_s, stop_s, gpus in stays.rows)
-    assert total == simulated.totals.all.allocated / UNITS_PER_GPU_S
-    assert [row[0] for row in stays.rows] == [0, 1, 0]
 
 
 def test_the_bound_counts_what_the_backlog_can_still_use() -> None:

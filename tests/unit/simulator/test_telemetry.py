@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from autopilot.core.hardware import dcgm
-from autopilot.core.model.errors import InputError, InvariantError
+from autopilot.core.model.errors import InputError
 from simulator.signals.behaviours import (
     BEHAVIOURS,
     Archetype,
     board_of,
-    combine_shares,
     effective_level,
     sm_active_gpu_s,
 )
@@ -259,14 +258,3 @@ def test_a_cut_gpu_shows_its_instances_by_share() -> None:
     assert board.idle_w < values[POWER, 0] < board.idle_w + board.limit_w / 6
     assert values[MEMORY, 0] == values[MEMORY, 1:].sum()
     assert values[MEMORY, 1] < 12 * 1024
-
-
-def test_a_shared_gpu_adds_the_loads_of_its_jobs() -> None:
-    """Loads add by share and the busiest job gives the look; nothing exceeds a whole GPU."""
-    kinds = np.array([Archetype.HOARDER, Archetype.DECODE, Archetype.NOTEBOOK])
-    look, load = combine_shares(kinds, np.array([0.0, 0.4, 0.1]), np.array([500, 250, 250]))
-    assert (look, round(load, 6)) == (Archetype.DECODE, 0.125)
-    hung = np.full(2, Archetype.HUNG)
-    assert combine_shares(hung, np.ones(2), np.array([1000, 1000]))[1] == 1.0
-    with pytest.raises(InvariantError):
-        combine_shares(hung[:0], np.empty(0), np.empty(0, int))
