@@ -236,7 +236,7 @@ def policy_values(policy: Policy) -> dict[str, str]:
 
 def policy_digest(policy: Policy) -> str:
     """A digest of the policy in 16 hexadecimal digits, by which a journal refers to it."""
-    from autopilot.journal.decisions import digest, policy_bytes
+    from autopilot.records.journal.decisions import digest, policy_bytes
 
     return digest(policy_bytes(policy)).hex()
 

@@ -29,8 +29,8 @@ import requests
 import yaml
 from playwright.sync_api import Page, sync_playwright
 
-from autopilot.audit.entry import Kind, parse_line
 from autopilot.oncall.runbook import SECTIONS
+from autopilot.records.audit.entry import Kind, parse_line
 from autopilot.service.state_folder import read_note
 from benchmarks.kit import FIGURE, ROOT, ended, judged, options
 

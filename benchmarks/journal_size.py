@@ -28,8 +28,8 @@ from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Inventory, Observation
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import F32, InstanceTable, empty
-from autopilot.journal import JournalReader, SqliteJournal
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.journal import JournalReader, SqliteJournal
+from autopilot.records.replay.unequal import first_unequal
 from benchmarks.kit import ended, options
 from benchmarks.small_world import AUTO, Tick, World
 from collectors.window import WindowBuffer

@@ -11,8 +11,8 @@ from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
-from autopilot.memory_store import InMemoryStore
 from autopilot.playground.live import Live
+from autopilot.records.memory import InMemoryStore
 from autopilot.service.site import Site
 from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from autopilot.core.model.records import Code  # noqa: E402  # the checkout first, not an installed copy
 from autopilot.core.model.snapshot import State  # noqa: E402
-from autopilot.journal import JournalReader  # noqa: E402
+from autopilot.records.journal import JournalReader  # noqa: E402
 from scripts import figure_rows  # noqa: E402
 from scripts.figure_rows import Figure  # noqa: E402
 

@@ -188,7 +188,7 @@ LONG = (
     "tests/unit/playground/",
     "tests/unit/readiness/test_rights_of_roles",
     "tests/unit/registry/test_registry_disk",
-    "tests/unit/replay/test_replay",
+    "tests/unit/records/test_replay",
     "tests/unit/report/test_report",
     "tests/unit/service/test_metered_service",
     "tests/unit/service/test_sent_notices",

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any
 
 from actuators.kubernetes.wire import Object, Part
-from autopilot.audit.log import AuditError
 from autopilot.contract.annotations import APPROVE, REJECT
 from autopilot.contract.written import writes
 from autopilot.core.model.approvals import rejection_of, seen_of
@@ -22,6 +21,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind, Proposal, RejectionScope
 from autopilot.core.model.units import format_duration
 from autopilot.crds.documents import cut
+from autopilot.records.audit.log import AuditError
 from autopilot.service.deciding import Refusal, approval_refusal, became, recommendation, rejection_words, time_of
 from autopilot.service.inbox import CommandInbox
 from autopilot.service.published import Published, Publisher

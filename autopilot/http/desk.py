@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import Depends, HTTPException, Request
 
 from autopilot.app.when import When
-from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.http.auth import Caller, Tokens
@@ -20,6 +19,7 @@ from autopilot.http.limits import Limits
 from autopilot.http.oidc import Provider
 from autopilot.http.sessions import Sessions
 from autopilot.oncall.follow import Follower
+from autopilot.records.audit.log import AuditError
 from autopilot.service.inbox import CommandInbox
 from autopilot.service.kill_switch import KillSwitch
 from autopilot.service.published import Published, Publisher

@@ -17,8 +17,8 @@ from typing import Any
 import structlog
 
 from autopilot.core.model.errors import InputError
-from autopilot.journal.alerts import AlertStep
 from autopilot.oncall.payload import Delivered, Key
+from autopilot.records.journal.alerts import AlertStep
 
 log: Any = structlog.get_logger("alerts")
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import structlog
 
-from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.explain.proposals import Answer as Verdict
 from autopilot.explain.proposals import answer_of, code_words, refusing_codes
-from autopilot.journal.alerts import AlertStep
 from autopilot.oncall.alertmanager import Reader
 from autopilot.oncall.book import AlertBook, AlertRecord, Answer, Stage
 from autopilot.oncall.queries import Asker, QueryError, Series
 from autopilot.oncall.runbook import Runbook, bound
+from autopilot.records.audit.log import AuditError
+from autopilot.records.journal.alerts import AlertStep
 from autopilot.service.published import Published
 
 MOST_QUERIES = 200

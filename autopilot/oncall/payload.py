@@ -15,7 +15,7 @@ import msgspec
 from autopilot.contract.documents import decoded
 from autopilot.contract.notes import shown
 from autopilot.core.model.errors import InputError
-from autopilot.journal.alerts import AlertStep
+from autopilot.records.journal.alerts import AlertStep
 
 MAX_BYTES = 4 << 20
 MOST_ALERTS = 5_000

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autopilot.core.model.errors import InputError
-from autopilot.journal import SqliteJournal
-from autopilot.journal.alerts import AlertStep
 from autopilot.oncall.alertmanager import alertmanager_reader
 from autopilot.oncall.book import AlertBook
 from autopilot.oncall.follow import Follower
 from autopilot.oncall.queries import Asker, PrometheusAsker, no_prometheus
 from autopilot.oncall.runbook import load_runbooks
+from autopilot.records.journal import SqliteJournal
+from autopilot.records.journal.alerts import AlertStep
 from autopilot.service.published import Publisher
 from autopilot.service.record import Record
 from autopilot.service.settings import Settings

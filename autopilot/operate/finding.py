@@ -188,7 +188,7 @@ def _newest(paths: Iterable[Path]) -> Path | None:
 
 def _what(journal: Path) -> str:
     """Policy and input of a run, as its journal describes them."""
-    from autopilot.journal import JournalReader
+    from autopilot.records.journal import JournalReader
 
     with JournalReader(journal) as reader:
         about = reader.runs[-1].description if reader.runs else {}

@@ -25,7 +25,7 @@ OF_THE_SCRAPE = ("__name__", "instance", "job")
 
 def show_steps(journal: Path, json_out: Path | None) -> None:
     """Print what happened to alerts, from a journal."""
-    from autopilot.journal.reader import JournalReader
+    from autopilot.records.journal.reader import JournalReader
 
     with JournalReader(journal) as reader:
         steps = reader.alerts()

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from autopilot.audit.log import AuditError
 from autopilot.core.model.approvals import seen_of
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.objects import SubjectKind
 from autopilot.core.model.records import Command, CommandKind, Proposal
 from autopilot.explain.proposals import Answer, answer_of
+from autopilot.records.audit.log import AuditError
 from autopilot.service.inbox import CommandInbox
 from autopilot.service.published import Published
 from autopilot.service.record import Record

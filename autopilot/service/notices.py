@@ -26,8 +26,6 @@ import structlog
 
 from actuators.kubernetes.levers.notice import words
 from autopilot.app.when import When
-from autopilot.audit.entry import Kind
-from autopilot.audit.log import AuditError
 from autopilot.core.idle.notify import Notify
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Instruction, OutcomeKind, Proposal
@@ -35,6 +33,8 @@ from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.model.verb import asked
 from autopilot.deadline import Limit, within
 from autopilot.printable import printable
+from autopilot.records.audit.entry import Kind
+from autopilot.records.audit.log import AuditError
 from autopilot.service.published import Published
 from autopilot.service.record import Record
 from autopilot.service.settings_fields import check_secure

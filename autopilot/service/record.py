@@ -14,13 +14,13 @@ from typing import Any
 
 import structlog
 
-from autopilot.audit.entry import Event, Fact, Kind
-from autopilot.audit.keys import signing_key
-from autopilot.audit.log import SEAL_EVERY_S, AuditError, AuditLog, Head
 from autopilot.core.model.approvals import cover_digest
 from autopilot.core.model.ports import Actuator, Following
 from autopilot.core.model.records import Command, CommandKind, Instruction, Outcome, OutcomeKind
-from autopilot.journal.alerts import AlertStep
+from autopilot.records.audit.entry import Event, Fact, Kind
+from autopilot.records.audit.keys import signing_key
+from autopilot.records.audit.log import SEAL_EVERY_S, AuditError, AuditLog, Head
+from autopilot.records.journal.alerts import AlertStep
 
 DENIALS_EVERY_S = 10.0
 """Refused requests of one kind and origin are recorded once in this time, with their number: a flood fills no disk."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from autopilot.app.backtests.gate import bootstrap_rng
 from autopilot.app.backtests.promotion import Promoter
-from autopilot.audit.entry import Kind
 from autopilot.controller import Controller, Wiring
 from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.intake.sight import INVENTORY, WORK
@@ -20,11 +19,12 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import Actuator, Collector, Following, Forecaster, MemoryStore, PolicySource
-from autopilot.journal import SqliteJournal
 from autopilot.kube.cluster_api import TICK_S, ClusterApi
-from autopilot.memory_store import FileMemoryStore
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import metering_folder
+from autopilot.records.audit.entry import Kind
+from autopilot.records.journal import SqliteJournal
+from autopilot.records.memory import FileMemoryStore
 from autopilot.registry import Registry
 from autopilot.service.acting import connect, lever_lines
 from autopilot.service.beside import BesideCollector

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from autopilot.core.model.records import Batch
-from autopilot.variants import TABLES, decoded
+from autopilot.records.variants import TABLES, decoded
 
 MEDIA_TYPE = "application/msgpack"
 _TEXTS, _NUMBERS = 1, 2

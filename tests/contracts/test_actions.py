@@ -17,7 +17,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.policy import ACTIONS_WITH, Effect, Modes
 from autopilot.core.model.records import Observation
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import HOLDING, arrays, decide, holds, observe, snapshot, waits
 from tests.kits.demand_world import LEARNED, forecast, serving
 

@@ -16,7 +16,7 @@ from actuators.kubernetes.actuator import KubernetesActuator
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import OutcomeKind
 from autopilot.explain.proposals import proposal_words
-from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.records.memory import memory_text, read_memory_text
 from simulator.running.cluster_actuator import ClusterActuator
 from simulator.world.physics import IDEAL
 from simulator.world.work import Jobs

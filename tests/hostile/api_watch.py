@@ -13,7 +13,7 @@ from typing import Any
 from apiserver.server import Server
 from autopilot.contract.annotations import CHECK, EPOCH, PLACEMENT, STOPPED
 from autopilot.core.model.policy import Policy
-from autopilot.memory_store import read_memory_text
+from autopilot.records.memory import read_memory_text
 from autopilot.service.leading.memory import INDEX
 from tests.hostile.api_wire import Write
 

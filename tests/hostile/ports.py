@@ -26,7 +26,7 @@ from autopilot.core.model.records import (
     OutcomeKind,
     Work,
 )
-from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.records.memory import memory_text, read_memory_text
 from tests.hostile.world import TENANTS, Cluster, Late
 from tests.kits.core_world import names
 

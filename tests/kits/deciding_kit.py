@@ -24,7 +24,7 @@ from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
-from autopilot.memory_store import InMemoryStore
+from autopilot.records.memory import InMemoryStore
 from autopilot.service.acting import connect, upkeep_of
 from autopilot.settings import StaticPolicySource
 from collectors.kubernetes.collector import KubernetesCollector, Options

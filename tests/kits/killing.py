@@ -32,7 +32,7 @@ from autopilot.core.model.records import Decision, Observation, Outcome
 from autopilot.kube import cluster_api
 from autopilot.kube.access import Access, Address
 from autopilot.kube.cluster_api import ClusterApi
-from autopilot.memory_store import InMemoryStore
+from autopilot.records.memory import InMemoryStore
 from autopilot.service.leading.memory import ClusterMemory
 from autopilot.service.site import Site
 from collectors.kubernetes.collector import KubernetesCollector

@@ -15,7 +15,7 @@ from autopilot.core.model.records import Batch, Gap, Inventory, Telemetry, Work
 from autopilot.core.model.service_signals import ServiceSignals
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.http.desk import Desk
-from autopilot.memory_store import InMemoryStore
+from autopilot.records.memory import InMemoryStore
 from autopilot.service.exposed import Exposed
 from autopilot.service.known import LastKnown
 from autopilot.service.published import Publisher, WatchedCollector

@@ -28,7 +28,7 @@ from autopilot.core.model.records import Instruction, Observation, Outcome, Outc
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot, QueueTable, State
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.ledger import QuotaLedger, build_ledger
-from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.records.memory import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, Item, observe, queue_tree, snapshot, with_policy
 from tests.kits.instructions import asked
 

@@ -43,10 +43,10 @@ from autopilot.core.model.snapshot import (
     make,
     take,
 )
-from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
-from autopilot.journal.observations import NAMED_TABLES, ObservationDecoder, ObservationEncoder
-from autopilot.journal.table_codec import UnreadableError, change, pack_columns, whole
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.journal.decisions import DecisionDecoder, DecisionEncoder
+from autopilot.records.journal.observations import NAMED_TABLES, ObservationDecoder, ObservationEncoder
+from autopilot.records.journal.table_codec import UnreadableError, change, pack_columns, whole
+from autopilot.records.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO
 from tests.kits.instructions import instruct
 from tests.kits.proposals import propose

@@ -23,7 +23,7 @@ from autopilot.core.model.records import Command, CommandKind, Observation, View
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.facts import Facts
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import AUTO, holds, observe, snapshot, waits, with_policy
 from tests.kits.usage_world import measured
 

@@ -40,10 +40,10 @@ from autopilot.core.model.records import (
 from autopilot.core.model.stops import Save, StopReason
 from autopilot.core.replicas.scale import Scale
 from autopilot.core.sharing_time.resize_members import ResizeOperation
-from autopilot.journal.decisions import memory_bytes, read_memory
-from autopilot.memory_store import FileMemoryStore, InMemoryStore
-from autopilot.replay.unequal import first_unequal
-from autopilot.variants import FLAT_SCHEMA
+from autopilot.records.journal.decisions import memory_bytes, read_memory
+from autopilot.records.memory import FileMemoryStore, InMemoryStore
+from autopilot.records.replay.unequal import first_unequal
+from autopilot.records.variants import FLAT_SCHEMA
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
 texts = st.text(max_size=8)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from autopilot.core.decision import reconciler
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.records import Decision, Observation
-from autopilot.memory_store import memory_text, read_memory_text
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.memory import memory_text, read_memory_text
+from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import AUTO, arrays, with_policy
 from tests.kits.ticking_world import ALL_AUTO, tenants
 from tests.properties.strategies import Case, Held, Loop, cases, loop_of

@@ -20,8 +20,8 @@ from typing import Any
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.controller import Controller
-from autopilot.journal import SqliteJournal
-from autopilot.memory_store import FileMemoryStore
+from autopilot.records.journal import SqliteJournal
+from autopilot.records.memory import FileMemoryStore
 from autopilot.service.listeners import Listener
 from autopilot.service.settings import Settings
 from autopilot.service.state_folder import places, write_note

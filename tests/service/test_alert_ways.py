@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import requests
 
-from autopilot.audit.entry import Kind, parse_line
 from autopilot.core.model.errors import InputError
 from autopilot.http.app import service_app
 from autopilot.http.desk import Desk
@@ -18,6 +17,7 @@ from autopilot.oncall.alertmanager import Listed, alertmanager_reader
 from autopilot.oncall.book import AlertBook
 from autopilot.oncall.follow import Follower
 from autopilot.oncall.queries import no_prometheus
+from autopilot.records.audit.entry import Kind, parse_line
 from autopilot.service.listeners import Certificates, Listener
 from autopilot.service.settings import Role
 from autopilot.service.state_folder import read_note

@@ -11,9 +11,9 @@ from typing import Any
 
 from autopilot.core.model.records import Command, CommandKind
 from autopilot.core.model.snapshot import State
-from autopilot.journal.reader import JournalReader
-from autopilot.memory_store import FileMemoryStore
-from autopilot.replay import replay
+from autopilot.records.journal.reader import JournalReader
+from autopilot.records.memory import FileMemoryStore
+from autopilot.records.replay import replay
 from autopilot.service.inbox import SqliteInbox
 from autopilot.service.state_folder import read_note
 from tests.service.crash_kit import BOUNDARIES, control, ended_by, facts_of, forked, serve

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autopilot.audit.entry import Kind, parse_line
-from autopilot.journal.alerts import AlertStep
-from autopilot.journal.reader import JournalReader
+from autopilot.records.audit.entry import Kind, parse_line
+from autopilot.records.journal.alerts import AlertStep
+from autopilot.records.journal.reader import JournalReader
 from tests.kits.oncall_kit import OnCall, halves, hoarded, on_call
 from tests.service.kit import cli, poll
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import requests
 
-from autopilot.audit.entry import Kind, parse_line
+from autopilot.records.audit.entry import Kind, parse_line
 from autopilot.service.state_folder import read_note
 from tests.kits.message_kit import mail_server, webhook
 from tests.service.kit import poll, service, settings, write_yaml

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import requests
 
-from autopilot.audit.entry import Kind, parse_line
-from autopilot.journal.reader import JournalReader
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import Store, open_store
 from autopilot.metering.showback import showback
+from autopilot.records.audit.entry import Kind, parse_line
+from autopilot.records.journal.reader import JournalReader
 from autopilot.service.state_folder import read_note
 from tests.kits.metering_kit import asked
 from tests.service.kit import APPROVE, Running, cli, cluster, poll, service, settings, start, write_yaml

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.model.snapshot import State
-from autopilot.replay import replay
+from autopilot.records.replay import replay
 from simulator.checkers import CHECKERS
 from tests.kits.tries import tries
 from tests.simulation.kit import Ran, Setup, faulty_policy, faulty_world, run

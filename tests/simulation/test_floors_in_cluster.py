@@ -9,8 +9,8 @@ import pytest
 
 from autopilot.app.runs.world import World
 from autopilot.core.replicas.scale import Scale
-from autopilot.journal import JournalReader
-from autopilot.replay import replay
+from autopilot.records.journal import JournalReader
+from autopilot.records.replay import replay
 from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import Autoscaler, Scaling
 from simulator.inference.service_state import Service

@@ -8,7 +8,7 @@ import pytest
 
 from autopilot.app.runs.world import World
 from autopilot.core.nodes.provision import Provision
-from autopilot.replay import replay
+from autopilot.records.replay import replay
 from simulator.world.growing import ARRIVES_S
 from tests.kits.core_world import with_policy
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario

@@ -9,7 +9,7 @@ import pytest
 from autopilot.app.runs.world import World
 from autopilot.controller import Controller
 from autopilot.core.idle.ceiling import Ceiling
-from autopilot.replay import replay
+from autopilot.records.replay import replay
 from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.kits.core_world import with_policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autopilot.core.model.records import NoteCode, Proposal
-from autopilot.replay import replay
+from autopilot.records.replay import replay
 from autopilot.settings import shipped_policy
 from tests.kits.demand_world import Growing
 from tests.simulation.kit import Ran, Setup, run, scenario

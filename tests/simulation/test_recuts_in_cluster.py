@@ -11,7 +11,7 @@ import pytest
 from autopilot.app.runs.world import World
 from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.model.records import NoteCode
-from autopilot.replay import replay
+from autopilot.records.replay import replay
 from autopilot.settings import shipped_policy
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
 

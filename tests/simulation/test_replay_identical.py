@@ -16,11 +16,11 @@ from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.effects.action import Action
 from autopilot.core.effects.draft import Submit
 from autopilot.core.planning.context import Context
-from autopilot.journal import JournalReader
-from autopilot.journal.decisions import memory_bytes, read_memory
-from autopilot.journal.observations import ENCODER
-from autopilot.replay import replay
-from autopilot.replay.again import first_difference, remembered
+from autopilot.records.journal import JournalReader
+from autopilot.records.journal.decisions import memory_bytes, read_memory
+from autopilot.records.journal.observations import ENCODER
+from autopilot.records.replay import replay
+from autopilot.records.replay.again import first_difference, remembered
 from tests.conftest import ROOT
 from tests.simulation.kit import AUTOPILOT, Setup, faulty_world, run
 

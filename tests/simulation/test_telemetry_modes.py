@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autopilot.core.hardware.dcgm import SIGNALS
-from autopilot.journal.observations import ENCODER
+from autopilot.records.journal.observations import ENCODER
 from tests.simulation.kit import Moment, Ran, Setup, faulty_world, run
 
 LOST_RATIO = 0.4

@@ -66,7 +66,7 @@ def no_baseline(command: str, policy: str | None) -> None:
 
 def run_replay(path: Path, policy: str | None, json_out: Path | None) -> None:
     """Replay a journal and print the result; exit 1 when it is not identical."""
-    from autopilot.replay import replay, replay_lines
+    from autopilot.records.replay import replay, replay_lines
     from autopilot.settings import load_policy
 
     check_place(json_out, (path,))

@@ -14,11 +14,11 @@ import typer
 from autopilot.app.commands.json_out import write_json, write_lines
 from autopilot.app.commands.run_commands import out, print_rows
 from autopilot.app.when import When, parse_moment_s
-from autopilot.audit.entry import Entry, Kind
-from autopilot.audit.keys import public_key
-from autopilot.audit.verify import Report, check_folder, parse_head, read_entries, verify
 from autopilot.core.model.errors import InputError, unknown_name
 from autopilot.printable import printable
+from autopilot.records.audit.entry import Entry, Kind
+from autopilot.records.audit.keys import public_key
+from autopilot.records.audit.verify import Report, check_folder, parse_head, read_entries, verify
 
 DEFAULT_LIMIT = 20
 HEADINGS = ("number", "time", "kind", "who", "role", "from", "subject", "state", "facts")

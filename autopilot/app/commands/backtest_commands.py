@@ -249,10 +249,10 @@ def print_verdict(judged: Any, notes: tuple[str, ...]) -> None:
 def backtest_policies(journals: tuple[Path, ...], policy: str, json_out: Path | None, folder: Path | None) -> None:
     """Replay journals under a candidate policy and check the thresholds. Exit code 1 where it fails one."""
     from autopilot.app.backtests.gate import file_digest
-    from autopilot.journal.decisions import digest, policy_bytes
+    from autopilot.records.journal.decisions import digest, policy_bytes
+    from autopilot.records.replay.policy_gate import RULES, RULES_VERSION, judge_policy
     from autopilot.registry import VerdictBook, run_name
     from autopilot.registry.book import SUMMARY
-    from autopilot.replay.policy_gate import RULES, RULES_VERSION, judge_policy
     from autopilot.settings import load_policy
 
     candidate = load_policy(policy)

@@ -30,7 +30,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import format_duration
 from autopilot.explain.proposals import Answer, answer_words
 from autopilot.explain.view import ProposalView
-from autopilot.journal import JournalReader
+from autopilot.records.journal import JournalReader
 
 DEFAULT_LIMIT = 20
 LOOK_EVERY_S = 1.0

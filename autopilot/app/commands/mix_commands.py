@@ -17,8 +17,8 @@ from autopilot.core.model.forecast import ExpectedMix, kind_words, pool_words
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import TOPOLOGY_NAMES, Names
 from autopilot.core.model.units import counted, format_duration, parse_duration_s
-from autopilot.journal import JournalReader
-from autopilot.replay.again import Progress
+from autopilot.records.journal import JournalReader
+from autopilot.records.replay.again import Progress
 from models.mix import HOUR_S, DemandMix, MixForecast, gang_sizes, size_kind
 
 HOURS_AHEAD = 6

@@ -87,7 +87,7 @@ def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Iterator[
             )
         yield None
     elif given is not None:
-        from autopilot.journal.journal_file import check_place
+        from autopilot.records.journal.journal_file import check_place
 
         check_place(given, replace=True)
         yield given

@@ -19,8 +19,8 @@ from autopilot.core.model.records import Decision
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, TOPOLOGY_NAMES, ClusterSnapshot, State
 from autopilot.core.model.units import counted
 from autopilot.files import replace_file, write_bytes
-from autopilot.journal import JournalReader
 from autopilot.policies.dialect import write_yaml
+from autopilot.records.journal import JournalReader
 from simulator.specs.clusterfile import parse_cluster
 
 TEXTS = ("job_id", "tenant", "user", "name", "gpu_type", "slo_class", "mig_profile", "topology")

@@ -33,8 +33,8 @@ from autopilot.explain.proposals import (
 from autopilot.explain.story import Watch, tell, unlisted
 from autopilot.explain.use import workload_use
 from autopilot.explain.view import explain_proposal, view_of
-from autopilot.journal import DecisionRecord, JournalReader, TickRecord
-from autopilot.replay.again import first_difference, remembered
+from autopilot.records.journal import DecisionRecord, JournalReader, TickRecord
+from autopilot.records.replay.again import first_difference, remembered
 
 MOST_NAMED = 20
 """Workloads that a message lists."""

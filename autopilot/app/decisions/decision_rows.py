@@ -16,7 +16,7 @@ from autopilot.core.model.records import Decision, Evidence, Note, Observation, 
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import LOSES, Answer, code_words, proposal_words, refusing_codes
 from autopilot.explain.view import ProposalView, figure_words, view_of
-from autopilot.journal import JournalReader
+from autopilot.records.journal import JournalReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

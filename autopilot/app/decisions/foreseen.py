@@ -18,8 +18,8 @@ from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import format_duration
 from autopilot.core.model.work import progress_s
-from autopilot.journal import JournalReader
-from autopilot.replay.again import Progress
+from autopilot.records.journal import JournalReader
+from autopilot.records.replay.again import Progress
 from models.hazard_index import Hazards
 
 MINUTE_S = 60.0

@@ -15,7 +15,7 @@ from autopilot.core.model.records import Decision, Observation
 from autopilot.core.model.snapshot import State
 from autopilot.core.model.units import format_duration
 from autopilot.explain.story import unlisted, width_words
-from autopilot.journal import JournalReader
+from autopilot.records.journal import JournalReader
 
 ENDED = (State.SUCCEEDED, State.FAILED)
 UNDER_WAY = "start under way"

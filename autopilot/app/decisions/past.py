@@ -21,7 +21,7 @@ from autopilot.explain.proposals import (
     taken_words,
     where,
 )
-from autopilot.journal import DecisionRecord
+from autopilot.records.journal import DecisionRecord
 
 RECENT = 8
 """How many of the last decisions on a workload are searched for the last one at which it was in the cluster."""

@@ -25,9 +25,9 @@ from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.ports import Collector, Forecaster, Inbox, Journal
 from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make
-from autopilot.journal import SqliteJournal
-from autopilot.memory_store import InMemoryStore
 from autopilot.metering.meter import Meter
+from autopilot.records.journal import SqliteJournal
+from autopilot.records.memory import InMemoryStore
 from autopilot.registry import Registry
 from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker

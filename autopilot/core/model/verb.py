@@ -5,7 +5,7 @@ A deed (admit a gang, cordon a node) is a `Verb`. A proposal shows it as a `Chan
 behaviour of its kind stand in its file; core/capabilities/verbs.py has the table. Every member here has a harmless
 default, so that a file states what differs. Lower layers ask these members and never the class.
 
-All four are plain classes, so that a codec selects the class by the field `kind` (autopilot/variants.py).
+All four are plain classes, so that a codec selects the class by the field `kind` (autopilot/records/variants.py).
 """
 
 from __future__ import annotations

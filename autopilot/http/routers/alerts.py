@@ -14,7 +14,6 @@ import structlog
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
-from autopilot.audit.log import AuditError
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.units import format_duration, format_gpu_s, number
 from autopilot.http.alert_answers import AlertRows, DeliveryTaken, RunbookCase, RunbookRows
@@ -26,6 +25,7 @@ from autopilot.oncall.follow import Follower, Round
 from autopilot.oncall.payload import Delivered, parse_payload
 from autopilot.oncall.rendered import parts_of
 from autopilot.oncall.runbook import SUBJECTS, Runbook
+from autopilot.records.audit.log import AuditError
 
 MOST_NAMED = 20
 """Alerts that cannot be read and that the answer names."""

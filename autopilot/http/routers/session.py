@@ -9,7 +9,6 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel, Field
 
-from autopilot.audit.log import AuditError
 from autopilot.http import oidc
 from autopilot.http.answers import SessionState, stated
 from autopilot.http.auth import Viewer, origin_of
@@ -17,6 +16,7 @@ from autopilot.http.desk import Asked, Desk
 from autopilot.http.limits import RETURNING, SIGNING_IN, network_of
 from autopilot.http.oidc import Provider, SignInError
 from autopilot.http.sessions import COOKIE, check_origin
+from autopilot.records.audit.log import AuditError
 from autopilot.service.settings import Role
 
 router = APIRouter(prefix="/api/v1/session", tags=["session"])

@@ -26,8 +26,8 @@ from autopilot.contract.notes import read_record
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.kube.cluster_api import Answer
-from autopilot.memory_store import FileMemoryStore, memory_text, read_memory_text
 from autopilot.readiness.manifest import MEMORY_MAP, MEMORY_PARTS, MEMORY_SETS
+from autopilot.records.memory import FileMemoryStore, memory_text, read_memory_text
 from autopilot.service.leading.elector import Requests
 from autopilot.service.leading.lease import LABELS, text_in
 

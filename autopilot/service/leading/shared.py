@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autopilot.kube.cluster_api import TICK_S, ClusterApi
-from autopilot.memory_store import FileMemoryStore
+from autopilot.records.memory import FileMemoryStore
 from autopilot.service.leading.elector import Elector, ElectorThread
 from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.inbox import ClusterInbox

@@ -10,8 +10,8 @@ import pytest
 from autopilot.app.options import ENGINE_NAMES, SimulateOptions
 from autopilot.app.runs.simulate import SimulationOutcome, simulate
 from autopilot.cli import main
-from autopilot.journal import JournalReader
-from autopilot.replay import replay
+from autopilot.records.journal import JournalReader
+from autopilot.records.replay import replay
 from simulator.baselines import BASELINES
 from simulator.baselines.kueue import Kueue, cohort_specs
 from simulator.running.simulation import Simulation

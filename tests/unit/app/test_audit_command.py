@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.audit.entry import Event, Kind
-from autopilot.audit.keys import signing_key
-from autopilot.audit.log import AuditLog
+from autopilot.records.audit.entry import Event, Kind
+from autopilot.records.audit.keys import signing_key
+from autopilot.records.audit.log import AuditLog
 from tests.unit.app.test_forecast_command import call as code_of
 
 

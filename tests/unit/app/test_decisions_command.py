@@ -19,7 +19,7 @@ from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Observation
 from autopilot.explain.proposals import Answer
 from autopilot.explain.view import ProposalView
-from autopilot.journal import JournalReader, SqliteJournal
+from autopilot.records.journal import JournalReader, SqliteJournal
 from tests.kits.core_world import decide, done, holds, waits, with_policy, world
 from tests.kits.story_kit import EAGER
 

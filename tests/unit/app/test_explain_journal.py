@@ -17,7 +17,7 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import About, Evidence, Gap, Note, Observation, Outcome, OutcomeKind, View
 from autopilot.core.model.snapshot import State
-from autopilot.journal import SqliteJournal
+from autopilot.records.journal import SqliteJournal
 from tests.kits.core_world import AUTO, Item, decide, done, holds, waits, with_policy, world
 from tests.kits.story_kit import EAGER, tree
 

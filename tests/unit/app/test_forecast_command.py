@@ -19,7 +19,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import ServiceTable, State, make
-from autopilot.journal import SqliteJournal
+from autopilot.records.journal import SqliteJournal
 from tests.kits.core_world import AUTO, Item, decide, done, holds, waits, world
 
 BAND = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0)

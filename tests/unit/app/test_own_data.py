@@ -18,7 +18,7 @@ import pytest
 
 from autopilot.cli import main
 from autopilot.core.model.errors import InputError
-from autopilot.journal import JournalReader
+from autopilot.records.journal import JournalReader
 from simulator.inference.requests import read_requests
 from simulator.traces import parquet
 from simulator.traces.job_trace import JobTrace
@@ -226,7 +226,7 @@ from pathlib import Path
 import numpy, pandas, pyarrow.parquet
 from autopilot.cli import main
 from autopilot.core.model.errors import InputError
-from autopilot.journal import JournalReader
+from autopilot.records.journal import JournalReader
 from simulator.inference.requests import read_requests
 from simulator.traces.jobs import read_jobs
 resource.setrlimit(resource.RLIMIT_CPU, (30, 30))

@@ -13,8 +13,8 @@ from autopilot.core.effects.evict import EvictChange
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import OutcomeKind, Victim
-from autopilot.journal import SqliteJournal
-from autopilot.replay.policy_gate import EVERYONE, Measured, PolicyCase, _Side, judge_policy
+from autopilot.records.journal import SqliteJournal
+from autopilot.records.replay.policy_gate import EVERYONE, Measured, PolicyCase, _Side, judge_policy
 from benchmarks.small_world import AUTO, Tick, World
 
 RULES = JournalRules(keyframe_s=600.0, keyframe_ticks=16)

@@ -13,8 +13,8 @@ from autopilot.app.runs.run_journals import new_journal
 from autopilot.cli import main
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy.bounds import JournalRules
-from autopilot.journal import JournalReader, SqliteJournal
-from autopilot.replay import replay
+from autopilot.records.journal import JournalReader, SqliteJournal
+from autopilot.records.replay import replay
 
 RULES = JournalRules()
 ROWS = "job_id,tenant,submit_s,duration_s,gpus\na,t,0,60,1\nb,t,5,60,8\n"
@@ -95,7 +95,7 @@ def test_the_journal_of_an_earlier_version_is_kept(folder: Path) -> None:
 WRITER = """
 import sys
 from autopilot.core.model.policy.bounds import JournalRules
-from autopilot.journal import SqliteJournal
+from autopilot.records.journal import SqliteJournal
 journal = SqliteJournal(sys.argv[1], durable=False, rules=JournalRules(), replace=True)
 print("open", flush=True)
 sys.stdin.readline()

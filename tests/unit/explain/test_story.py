@@ -14,7 +14,7 @@ from autopilot.core.model.snapshot import Displace, ServiceTable, State, make
 from autopilot.core.placement.shapes import shape_of
 from autopilot.explain.story import Watch, tell
 from autopilot.explain.story.prospects import endings, room_by_forecast, unforeseen
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import AUTO, HOLDING, Item, decide, holds, waits, why_waits, with_policy, world
 from tests.kits.story_kit import EAGER, lines, story, tree
 

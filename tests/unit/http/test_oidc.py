@@ -18,11 +18,11 @@ from fastapi.testclient import TestClient
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from autopilot.audit.entry import Kind, parse_line
 from autopilot.core.model.errors import InputError
 from autopilot.http import oidc
 from autopilot.http.desk import Desk
 from autopilot.http.sessions import COOKIE, Sessions
+from autopilot.records.audit.entry import Kind, parse_line
 from autopilot.service.settings import Http, Oidc, Role
 from tests.kits.core_world import world
 from tests.kits.http_kit import TOKENS, desk_over, published

@@ -10,12 +10,12 @@ import pytest
 
 from autopilot.app.runs.simulate import PolicyOutcome
 from autopilot.cli import main
-from autopilot.journal import JournalReader
 from autopilot.metering.amounts import GRAINS_PER_GPU_S, TICKS_PER_S
 from autopilot.metering.meter import Meter
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import open_store
 from autopilot.metering.showback import PARTS, showback
+from autopilot.records.journal import JournalReader
 from simulator.running.accounting import gpu_s
 from tests.kits.metering_kit import FAULTS, SCENARIO, Memory, asked, run_metered, stored_sums, sums_of, whole_lines
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Mode
-from autopilot.journal.alerts import AlertStep
 from autopilot.oncall import book as book_module
 from autopilot.oncall.book import AlertBook, AlertRecord, Stage
 from autopilot.oncall.follow import Follower
 from autopilot.oncall.payload import parse_payload
 from autopilot.oncall.queries import QueryError, Series, no_prometheus
 from autopilot.oncall.runbook import parse_runbook
+from autopilot.records.journal.alerts import AlertStep
 from autopilot.service.published import Published, Publisher
 from tests.kits.core_world import waits, with_policy
 from tests.kits.ticking_world import ALL_AUTO, Ticking

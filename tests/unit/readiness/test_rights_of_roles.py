@@ -28,12 +28,12 @@ from autopilot.crds.other_policies import OtherPolicies
 from autopilot.crds.planning import KEPT_S
 from autopilot.crds.policy_status import PolicyStatus
 from autopilot.crds.roles import SERVICE_RULES, roles
-from autopilot.memory_store import InMemoryStore
 from autopilot.operate.check_policies import shipped_policies
 from autopilot.readiness.checks import run_checks
 from autopilot.readiness.line import Asked
 from autopilot.readiness.manifest import MEMORY_PARTS, POLICY_MAP, RBAC, SWITCH_MAP, leading_rules, observe, rules
 from autopilot.readiness.watchdog import watchdog_own_rules, watchdog_rules
+from autopilot.records.memory import InMemoryStore
 from autopilot.service.cluster_policy import ClusterPolicySource, PolicyMap, PolicyObject
 from autopilot.service.config_maps import MapName, MapSwitch
 from autopilot.service.leading import memory as memory_module

@@ -10,11 +10,11 @@ import pytest
 
 from autopilot.app.commands.showback_commands import Words, run_showback
 from autopilot.core.model.errors import InputError
-from autopilot.journal import JournalReader
 from autopilot.metering import segments
 from autopilot.metering.amounts import GRAINS_PER_GPU_S
 from autopilot.metering.segments import open_store
 from autopilot.metering.showback import PARTS
+from autopilot.records.journal import JournalReader
 from autopilot.service.metered import ServiceMeter
 from collectors.exporter import ExporterCollector, Target
 from tests.kits.core_world import decide, holds, observe, snapshot

@@ -14,12 +14,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from autopilot.app.when import When
-from autopilot.audit.entry import Kind, parse_line
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Outcome, OutcomeKind
 from autopilot.printable import printable
+from autopilot.records.audit.entry import Kind, parse_line
 from autopilot.service import notices
 from autopilot.service.notices import Notice, Notifier, open_notifier, ways_of
 from autopilot.service.published import Published

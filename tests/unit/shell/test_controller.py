@@ -25,7 +25,7 @@ from autopilot.core.model.records import (
     Work,
 )
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.memory_store import InMemoryStore
+from autopilot.records.memory import InMemoryStore
 from autopilot.worker import InlineWorker
 from tests.kits.core_world import AUTO, forecasts, holds, snapshot, waits
 from tests.kits.fit_works import Fails, Square

@@ -16,7 +16,7 @@ import pytest
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import check_output, lock_beside, put_in_place, replace_file, write_bytes, write_text
-from autopilot.memory_store import FileMemoryStore, memory_text
+from autopilot.records.memory import FileMemoryStore, memory_text
 from simulator.traces.table_files import write_table
 
 STDOUT = """

@@ -17,7 +17,7 @@ from autopilot.core.model.memory.effects import EffectsMemory, InFlight
 from autopilot.core.model.memory.halt import Failure, HaltMemory
 from autopilot.core.model.records import Cause, Command, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import State
-from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.records.memory import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, decide, done, holds, started, taken_in, waits, world
 from tests.kits.instructions import STOP, instruct
 from tests.kits.ticks import follow

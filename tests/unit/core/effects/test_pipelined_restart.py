@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.memory_store import FileMemoryStore, InMemoryStore, memory_text, read_memory_text
+from autopilot.records.memory import FileMemoryStore, InMemoryStore, memory_text, read_memory_text
 from tests.kits.ticking_world import Ticking
 from tests.unit.core.effects.test_pipelined import moving, reclaim
 

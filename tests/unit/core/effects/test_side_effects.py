@@ -18,7 +18,7 @@ from autopilot.core.model.snapshot import SloClass
 from autopilot.explain.proposals import Answer, answer_of, proposal_words
 from autopilot.explain.story.telling import tell
 from autopilot.explain.view import explain_proposal, view_of
-from autopilot.journal import DecisionRecord
+from autopilot.records.journal import DecisionRecord
 from autopilot.service.acting import waiting_texts
 from tests.kits.core_world import AUTO, Item, decide, holds, proposals, taken_in, waits, with_policy, world
 from tests.kits.instructions import asked

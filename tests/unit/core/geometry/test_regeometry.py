@@ -12,7 +12,7 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
 from tests.kits.demand_world import expecting
 from tests.kits.ticking_world import EAGER

@@ -27,7 +27,7 @@ from autopilot.core.model.records import (
     Work,
 )
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.memory_store import InMemoryStore
+from autopilot.records.memory import InMemoryStore
 from tests.kits.core_world import AUTO, Item, decide, done, holds, snapshot, started, waits, world
 from tests.kits.ticking_world import EAGER, Ticking
 from tests.properties.strategies import Held, Quiet

@@ -41,8 +41,8 @@ from autopilot.core.model.records import (
     Work,
 )
 from autopilot.core.model.snapshot import ClusterSnapshot
-from autopilot.journal import SqliteJournal
-from autopilot.memory_store import InMemoryStore
+from autopilot.records.journal import SqliteJournal
+from autopilot.records.memory import InMemoryStore
 from tests.kits.core_world import (
     AUTO,
     Disrupt,

@@ -17,8 +17,8 @@ from autopilot.core.model.records import Cause, Loss, Outcome, OutcomeKind, Save
 from autopilot.core.model.snapshot import QueueTable, make
 from autopilot.core.model.stops import StopReason
 from autopilot.core.planning.losses import REQUESTS, Losses, saves_ratio, settle_stops, share, stop_losses
-from autopilot.journal.decisions import DecisionDecoder, DecisionEncoder
-from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.records.journal.decisions import DecisionDecoder, DecisionEncoder
+from autopilot.records.memory import memory_text, read_memory_text
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Stopped

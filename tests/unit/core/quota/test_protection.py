@@ -17,7 +17,7 @@ from autopilot.core.model.snapshot import Displace, QueueTable, ServiceTable, ma
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.quota_state import Quota, build_quota
 from autopilot.core.quota.ledger import ALL
-from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.records.memory import memory_text, read_memory_text
 from tests.kits.core_world import Item, decide, evicted, holds, observe, snapshot, waits, why_waits, world
 from tests.kits.ticking_world import ALL_AUTO, tenants
 

@@ -14,7 +14,7 @@ from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.policy.bounds import DAY_S
 from autopilot.core.model.records import About, Evidence, Note, Save
 from autopilot.core.recovery.follow_spending import remember_spending, runaways, spent_by
-from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.records.memory import memory_text, read_memory_text
 from tests.kits.core_world import AUTO, decide, evicted, holds, observe, snapshot, with_policy
 from tests.kits.instructions import asked
 from tests.kits.ticking_world import EAGER, tenants

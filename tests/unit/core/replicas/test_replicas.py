@@ -17,7 +17,7 @@ from autopilot.core.model.records import Code, Evidence, NoteCode, Observation
 from autopilot.core.model.snapshot import ServiceTable, State, make
 from autopilot.core.planning.foresight import Ahead, ahead_mask, capacity_rps, foresee, lead_time_s, peak_quantiles
 from autopilot.core.replicas.follow import remember_services
-from autopilot.memory_store import memory_text, read_memory_text
+from autopilot.records.memory import memory_text, read_memory_text
 from tests.kits.core_world import holds, observe, snapshot, waits
 from tests.kits.demand_world import HORIZONS_S, forecast
 from tests.kits.ticks import follow

@@ -18,7 +18,7 @@ from autopilot.core.model.memory.halt import Failure, HaltMemory
 from autopilot.core.model.memory.people import PeopleMemory
 from autopilot.core.model.memory.trust import Touched
 from autopilot.core.model.records import Command, CommandKind, Reservation, Seen
-from autopilot.memory_store import FileMemoryStore, InMemoryStore
+from autopilot.records.memory import FileMemoryStore, InMemoryStore
 from autopilot.service.leading import inbox as inbox_module
 from autopilot.service.leading import memory as memory_module
 from autopilot.service.leading.inbox import NAME as INBOX

@@ -9,7 +9,7 @@ import pytest
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.objects import Subject, SubjectKind
 from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKind
-from autopilot.memory_store import InMemoryStore
+from autopilot.records.memory import InMemoryStore
 from autopilot.service.leading.epoch import ClusterEpoch
 from autopilot.service.leading.leadership import ClusterLeadership, FencedActuator
 from autopilot.service.leading.lease import Terms

@@ -19,11 +19,11 @@ import numpy as np
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
-from autopilot.variants import memory_of
+from autopilot.records.variants import memory_of
 
 SCHEMA = "gpu-autopilot/memory/6"
 READ = (SCHEMA, "gpu-autopilot/memory/5")
-"""Files of the earlier schema have the fields of all slices side by side (autopilot/variants.py)."""
+"""Files of the earlier schema have the fields of all slices side by side (autopilot/records/variants.py)."""
 
 
 def memory_text(memory: ControllerMemory) -> str:

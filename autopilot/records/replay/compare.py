@@ -9,9 +9,9 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy.names import ClusterNames, check_names
 from autopilot.core.model.records import Decision, Plan
-from autopilot.journal.reader import JournalReader
-from autopilot.replay.again import Decide, Progress, remembered, reported
-from autopilot.replay.findings import Counts, PolicyDiff, ReplayResult, Shift, TickDiff
+from autopilot.records.journal.reader import JournalReader
+from autopilot.records.replay.again import Decide, Progress, remembered, reported
+from autopilot.records.replay.findings import Counts, PolicyDiff, ReplayResult, Shift, TickDiff
 
 
 @dataclass(slots=True)

@@ -32,8 +32,8 @@ from autopilot.core.model.snapshot import (
     ServiceTable,
     WorkloadTable,
 )
-from autopilot.journal.signal_codec import Past, pack_signals, unpack_signals
-from autopilot.journal.table_codec import (
+from autopilot.records.journal.signal_codec import Past, pack_signals, unpack_signals
+from autopilot.records.journal.table_codec import (
     Packed,
     Rows,
     UnreadableError,

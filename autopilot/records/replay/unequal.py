@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autopilot.variants import unknown_fields
+from autopilot.records.variants import unknown_fields
 
 ABSENT = "absent"
 """Represents an entry that one side lacks."""

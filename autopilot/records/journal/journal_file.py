@@ -29,10 +29,10 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
 from autopilot.files import Lock, lock_beside, target_of
-from autopilot.journal.alerts import TABLE as ALERTS
-from autopilot.journal.alerts import AlertStep, write_steps
-from autopilot.journal.decisions import DecisionEncoder, outcomes_bytes
-from autopilot.journal.observations import ObservationEncoder
+from autopilot.records.journal.alerts import TABLE as ALERTS
+from autopilot.records.journal.alerts import AlertStep, write_steps
+from autopilot.records.journal.decisions import DecisionEncoder, outcomes_bytes
+from autopilot.records.journal.observations import ObservationEncoder
 
 SCHEMA = "gpu-autopilot/journal/4"
 APPLICATION_ID = 0x67706A31

@@ -18,8 +18,8 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation, OutcomeKind
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES
-from autopilot.journal.reader import JournalReader
-from autopilot.replay import Progress, replay
+from autopilot.records.journal.reader import JournalReader
+from autopilot.records.replay import Progress, replay
 
 RULES_VERSION = "2"
 EVERYONE = "*"

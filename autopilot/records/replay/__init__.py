@@ -13,11 +13,11 @@ from pathlib import Path
 from autopilot.core.decision.reconciler import reconcile
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Policy
-from autopilot.journal.reader import JournalReader
-from autopilot.replay.again import Decide, Progress, verify
-from autopilot.replay.compare import compare
-from autopilot.replay.findings import OPEN_LOOP, Difference, PolicyDiff, ReplayResult, Shift, TickDiff
-from autopilot.replay.text import replay_lines
+from autopilot.records.journal.reader import JournalReader
+from autopilot.records.replay.again import Decide, Progress, verify
+from autopilot.records.replay.compare import compare
+from autopilot.records.replay.findings import OPEN_LOOP, Difference, PolicyDiff, ReplayResult, Shift, TickDiff
+from autopilot.records.replay.text import replay_lines
 
 __all__ = [
     "OPEN_LOOP",

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from autopilot.audit.entry import GENESIS, Entry, Event, Fact, Kind, chained, parse_line
-from autopilot.audit.keys import key_id
 from autopilot.core.model.errors import InputError
 from autopilot.files import Lock, lock_beside
+from autopilot.records.audit.entry import GENESIS, Entry, Event, Fact, Kind, chained, parse_line
+from autopilot.records.audit.keys import key_id
 
 SEGMENT_BYTES = 64 << 20
 SEAL_EVERY_S = 60.0

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopilot.audit import log as log_module
-from autopilot.audit.entry import Event, Kind, chained, parse_line
-from autopilot.audit.keys import public_key, signing_key
-from autopilot.audit.log import AuditError, AuditLog, Head
-from autopilot.audit.verify import Report, verify
 from autopilot.core.model.errors import InputError
+from autopilot.records.audit import log as log_module
+from autopilot.records.audit.entry import Event, Kind, chained, parse_line
+from autopilot.records.audit.keys import public_key, signing_key
+from autopilot.records.audit.log import AuditError, AuditLog, Head
+from autopilot.records.audit.verify import Report, verify
 
 
 class Desk:

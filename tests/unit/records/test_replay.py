@@ -11,8 +11,8 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import BackfillRules, Mode, Modes, Order, Policy, ReservationRules
 from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import Observation
-from autopilot.journal import SqliteJournal
-from autopilot.replay import OPEN_LOOP, replay, replay_lines
+from autopilot.records.journal import SqliteJournal
+from autopilot.records.replay import OPEN_LOOP, replay, replay_lines
 from benchmarks.small_world import AUTO, Tick, World
 
 RULES = JournalRules(keyframe_s=600.0, keyframe_ticks=16)

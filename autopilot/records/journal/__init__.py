@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from autopilot.journal.journal_file import SCHEMA, SqliteJournal
-from autopilot.journal.reader import DecisionRecord, JournalReader, RunHeader, TickRecord
+from autopilot.records.journal.journal_file import SCHEMA, SqliteJournal
+from autopilot.records.journal.reader import DecisionRecord, JournalReader, RunHeader, TickRecord
 
 __all__ = ["SCHEMA", "DecisionRecord", "JournalReader", "RunHeader", "SqliteJournal", "TickRecord"]

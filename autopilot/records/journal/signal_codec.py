@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.signal_table import SignalTable
-from autopilot.journal.table_codec import UnreadableError
+from autopilot.records.journal.table_codec import UnreadableError
 
 Array = NDArray[Any]
 

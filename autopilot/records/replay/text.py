@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autopilot.core.model.units import counted, format_duration
-from autopilot.replay.findings import OPEN_LOOP, PolicyDiff, ReplayResult, Shift
+from autopilot.records.replay.findings import OPEN_LOOP, PolicyDiff, ReplayResult, Shift
 
 
 def replay_lines(result: ReplayResult, *, rows: int = 20) -> list[str]:

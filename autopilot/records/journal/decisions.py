@@ -29,8 +29,8 @@ from autopilot.core.model.records import (
     Reservation,
     no_refusals,
 )
-from autopilot.journal.observations import ENCODER
-from autopilot.journal.table_codec import (
+from autopilot.records.journal.observations import ENCODER
+from autopilot.records.journal.table_codec import (
     Packed,
     Rows,
     UnreadableError,
@@ -44,7 +44,7 @@ from autopilot.journal.table_codec import (
     unpack_rows,
     whole,
 )
-from autopilot.variants import as_recorded, decoded, memory_of
+from autopilot.records.variants import as_recorded, decoded, memory_of
 
 DIGEST_BYTES = 8
 

@@ -28,11 +28,11 @@ from autopilot.core.nodes.provision import Provision
 from autopilot.core.recovery.cordon import Cordon
 from autopilot.core.replicas.scale import Scale
 from autopilot.core.sharing_time.resize_members import ResizeOperation
-from autopilot.journal.decisions import digest, memory_bytes, read_memory
-from autopilot.journal.observations import ENCODER
-from autopilot.memory_store import memory_text, read_memory_text
-from autopilot.replay.unequal import first_unequal
-from autopilot.variants import ADDED, FLAT, FLAT_SCHEMA, TABLES, decoded, memory_of
+from autopilot.records.journal.decisions import digest, memory_bytes, read_memory
+from autopilot.records.journal.observations import ENCODER
+from autopilot.records.memory import memory_text, read_memory_text
+from autopilot.records.replay.unequal import first_unequal
+from autopilot.records.variants import ADDED, FLAT, FLAT_SCHEMA, TABLES, decoded, memory_of
 from tests.kits.instructions import instruct
 from tests.kits.proposals import change_of, propose
 
@@ -137,7 +137,7 @@ def test_a_memory_file_with_another_layout_is_one_error() -> None:
     """It names the file, the record and the fix."""
     text = memory_text(under_way(OPERATIONS[1])).replace('"grace_s": 60.0, ', "")
     body = text.partition('"memory": ')[2].rstrip()[:-1]
-    from autopilot.memory_store import _digest
+    from autopilot.records.memory import _digest
 
     text = text.replace(text.split('"digest": "')[1][:16], _digest(body))
     with pytest.raises(InputError, match=r"^m.json: operation of kind 'evict': without grace_s.*restore it"):

@@ -8,11 +8,11 @@ from dataclasses import replace
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Instruction, Observation
-from autopilot.journal.decisions import digest, memory_bytes
-from autopilot.journal.observations import ENCODER
-from autopilot.journal.reader import JournalReader, TickRecord
-from autopilot.replay.findings import Difference, ReplayResult
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.journal.decisions import digest, memory_bytes
+from autopilot.records.journal.observations import ENCODER
+from autopilot.records.journal.reader import JournalReader, TickRecord
+from autopilot.records.replay.findings import Difference, ReplayResult
+from autopilot.records.replay.unequal import first_unequal
 
 Progress = Callable[[int, int], None]
 """Called with (ticks done, ticks in total)."""

@@ -16,9 +16,9 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.budget import BudgetMemory
 from autopilot.core.model.memory.halt import HaltMemory
 from autopilot.core.model.policy.bounds import JournalRules
-from autopilot.journal import JournalReader, SqliteJournal, TickRecord
-from autopilot.memory_store import FileMemoryStore
-from autopilot.replay.unequal import first_unequal
+from autopilot.records.journal import JournalReader, SqliteJournal, TickRecord
+from autopilot.records.memory import FileMemoryStore
+from autopilot.records.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO, Tick, World
 
 RULES = JournalRules(keyframe_s=600.0, keyframe_ticks=16)

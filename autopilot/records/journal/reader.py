@@ -18,11 +18,11 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Instruction, Observation, Outcome
-from autopilot.journal.alerts import AlertStep, read_steps
-from autopilot.journal.decisions import Decided, DecisionDecoder, read_outcomes
-from autopilot.journal.journal_file import APPLICATION_ID, SCHEMA, checksum_of, fault_of, other_schemas
-from autopilot.journal.observations import ObservationDecoder
-from autopilot.journal.table_codec import UnreadableError
+from autopilot.records.journal.alerts import AlertStep, read_steps
+from autopilot.records.journal.decisions import Decided, DecisionDecoder, read_outcomes
+from autopilot.records.journal.journal_file import APPLICATION_ID, SCHEMA, checksum_of, fault_of, other_schemas
+from autopilot.records.journal.observations import ObservationDecoder
+from autopilot.records.journal.table_codec import UnreadableError
 
 
 @dataclass(frozen=True, slots=True)

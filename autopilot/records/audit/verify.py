@@ -11,10 +11,10 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from autopilot.audit.entry import GENESIS, Entry, Kind, parse_line
-from autopilot.audit.keys import key_id
-from autopilot.audit.log import SEAL_EVERY_S, Head, segments_of
 from autopilot.core.model.errors import InputError
+from autopilot.records.audit.entry import GENESIS, Entry, Kind, parse_line
+from autopilot.records.audit.keys import key_id
+from autopilot.records.audit.log import SEAL_EVERY_S, Head, segments_of
 
 MOST_PROBLEMS = 20
 
