@@ -42,8 +42,8 @@ from autopilot.core.model.records import (
     SubjectKind,
 )
 from autopilot.core.model.snapshot import GPU_MILLI, State
+from autopilot.core.placement.kinds.instances import find_places
 from autopilot.core.placement.on_demand import profile_of
-from autopilot.core.placement.parts import find_places
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.context import Context
 

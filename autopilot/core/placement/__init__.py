@@ -7,9 +7,8 @@ it books nothing. The caller books a `Fit` with `WhatIf.place`, so that the next
 
 | file | places for |
 |---|---|
-| fit.py | gangs of equal members on whole GPUs |
-| parts.py | shares of GPUs, and MIG instances |
-| members.py | gangs of differing members |
+| fit.py | any gang |
+| kinds/ | whole GPUs, shares of GPUs, and MIG instances: one file each, also for gangs of differing members |
 | on_demand.py | MIG instances that claims could have made (dynamic MIG) |
 | vacate.py | GPUs on their way from victims to newcomers |
 

@@ -9,8 +9,8 @@ import numpy as np
 from autopilot.core.model.records import Code, Evidence
 from autopilot.core.model.snapshot import F64, I32, Topology
 from autopilot.core.model.work import named
-from autopilot.core.placement.fit import find_fit
-from autopilot.core.placement.members import Team, find_members
+from autopilot.core.placement.fit import find_fit, find_members
+from autopilot.core.placement.kinds.base import Team
 from autopilot.core.placement.shapes import Fit, Miss, Shape, level_of, members_on, suited_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.expected_room import kept_clear

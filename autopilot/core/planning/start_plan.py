@@ -16,7 +16,7 @@ import numpy as np
 from autopilot.core.model.policy import BackfillKind, Effect
 from autopilot.core.model.snapshot import F64, I32, Topology
 from autopilot.core.model.work import holding_mask
-from autopilot.core.placement.fit import best_domain, fits_on, seat, tail_room
+from autopilot.core.placement.kinds.whole import best_domain, fits_on, seat, tail_room
 from autopilot.core.placement.shapes import Shape, level_of, members_on, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.ordering.predicted_ends import gpu_free_at, predicted_ends

@@ -14,7 +14,8 @@ import numpy as np
 
 from autopilot.core.effects.draft import Eviction
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Bools, Topology
-from autopilot.core.placement.fit import find_fit, fits_on
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.kinds.whole import fits_on
 from autopilot.core.placement.shapes import Fit, Shape, level_of, shape_of, suitable_nodes
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context

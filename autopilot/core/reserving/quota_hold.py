@@ -16,7 +16,7 @@ import numpy as np
 
 from autopilot.core.model.snapshot import I32, Gate
 from autopilot.core.model.work import overdue_mask
-from autopilot.core.placement.fit import fits_on
+from autopilot.core.placement.kinds.whole import fits_on
 from autopilot.core.placement.shapes import shape_of, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import QuotaHold

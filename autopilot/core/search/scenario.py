@@ -17,7 +17,8 @@ from autopilot.core.effects.pipeline import PipelineDraft
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, I32, Topology
 from autopilot.core.model.work import named
-from autopilot.core.placement.fit import find_fit, fits_on
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.kinds.whole import fits_on
 from autopilot.core.placement.shapes import (
     Fit,
     Miss,

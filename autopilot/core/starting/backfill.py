@@ -18,7 +18,7 @@ from autopilot.core.effects.evict import EvictDraft
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.stops import StopReason
 from autopilot.core.model.work import active_mask
-from autopilot.core.placement.fit import fits_on
+from autopilot.core.placement.kinds.whole import fits_on
 from autopilot.core.placement.shapes import Fit, suitable_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import Held

@@ -11,6 +11,7 @@ import pytest
 from autopilot.core.model.policy.bounds import PlacementWeights
 from autopilot.core.model.snapshot import ClusterSnapshot, Topology
 from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.kinds import KINDS
 from autopilot.core.placement.shapes import Fit, Miss, shape_classes, shape_of, suitable_nodes
 from autopilot.core.placement.whatif import WhatIf
 from tests.kits.core_world import Item, holds, snapshot, waits
@@ -264,3 +265,12 @@ def test_the_memory_of_an_unknown_model_suits_nobody_who_asks() -> None:
     """A node whose GPU memory is not known (0) does not suit work that asks for some."""
     snap = snapshot("1x8", [waits("p", 1, gpu_memory_mib=1)])
     assert not suitable_nodes(WhatIf(snap), shape_of(snap, 0), np.zeros(3)).any()
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"), [({}, "whole"), ({"gpu_milli": 500}, "shares"), ({"mig_profile": 0}, "instances")]
+)
+def test_each_request_is_served_by_one_kind_of_capacity(asked: dict[str, int], kind: str) -> None:
+    """No request is served by two kinds, and none by no kind."""
+    shape = shape_of(snapshot("1x8", [waits("w", 1, **asked)]), 0)
+    assert [each.name for each in KINDS if each.serves(shape)] == [kind]

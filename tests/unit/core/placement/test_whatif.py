@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.errors import InvariantError
+from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import GPU_MILLI
-from autopilot.core.placement.parts import find_instances
+from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Miss, shape_of
 from autopilot.core.placement.whatif import Layout, WhatIf
 from tests.kits.core_world import holds, snapshot, waits
@@ -154,13 +155,13 @@ def test_a_gpu_that_is_set_aside_takes_no_new_work() -> None:
     snap = snapshot("1x8", [holds("i", 1, on=[0], mig_profile=0), waits("p", 1, mig_profile=0)], cuts=CUT)
     ledger = WhatIf(snap)
     mark = ledger.checkpoint()
-    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok, ledger.node_free), Fit)
+    assert isinstance(find_fit(ledger, shape_of(snap, 1), ledger.node_free, Policy().placement, np.full(1, 8e4)), Fit)
     ledger.set_aside(np.array([6, 7], np.int32))
-    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok, ledger.node_free), Miss)
+    assert isinstance(find_fit(ledger, shape_of(snap, 1), ledger.node_free, Policy().placement, np.full(1, 8e4)), Miss)
     assert (ledger.node_free.tolist(), len(ledger.layout_of(0))) == ([6], 1)
     ledger.rollback(mark)
     assert (ledger.node_free.tolist(), bool(ledger.gpu_ok.all())) == ([7], True)
-    assert isinstance(find_instances(ledger, shape_of(snap, 1), ledger.node_ok, ledger.node_free), Fit)
+    assert isinstance(find_fit(ledger, shape_of(snap, 1), ledger.node_free, Policy().placement, np.full(1, 8e4)), Fit)
 
 
 def test_host_capacity_follows_members() -> None:
