@@ -8,7 +8,6 @@ python scripts/generate_act.py --check    compare only; exit 1 where one differs
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from actuators.kubernetes.rights import fields_manifest, kinds, manifest  # noqa: E402  # the checkout first, not an installed copy
 from autopilot.alerts.rules import yaml_text  # noqa: E402
+from scripts.generated_page import write_or_compare_files  # noqa: E402
 
 TARGET = ROOT / "deploy" / "act"
 HEAD = """\
@@ -49,22 +49,8 @@ def files() -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done or equal, 1 `--check` found a difference."""
-    parser = argparse.ArgumentParser(description="write deploy/act/KIND.yaml and deploy/fields.yaml")
-    parser.add_argument("--check", action="store_true", help="compare only; exit 1 where a file differs")
-    given = parser.parse_args(arguments)
-    wanted = files()
-    if given.check:
-        there = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.yaml")}
-        if there != wanted or not FIELDS.exists() or FIELDS.read_text(encoding="utf-8") != fields():
-            print("deploy/act or deploy/fields.yaml differs; run: python scripts/generate_act.py", file=sys.stderr)
-            return 1
-        return 0
-    TARGET.mkdir(parents=True, exist_ok=True)
-    for name, text in wanted.items():
-        (TARGET / name).write_text(text, encoding="utf-8")
-    FIELDS.write_text(fields(), encoding="utf-8")
-    print(f"wrote {len(wanted)} files in deploy/act, and deploy/fields.yaml")
-    return 0
+    wanted = {TARGET / name: text for name, text in files().items()} | {FIELDS: fields()}
+    return write_or_compare_files(wanted, Path(__file__).name, arguments, TARGET.glob("*.yaml"))
 
 
 if __name__ == "__main__":

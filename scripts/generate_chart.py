@@ -6,7 +6,6 @@ python scripts/generate_chart.py --check    compare only; exit 1 where one diffe
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from autopilot.crds.roles import APPROVER_RULES, SERVICE_RULES  # noqa: E402
 from autopilot.readiness.fence import fence_policy  # noqa: E402
 from autopilot.readiness.manifest import leading_rules, rules  # noqa: E402
 from autopilot.readiness.watchdog import watchdog_account  # noqa: E402
+from scripts.generated_page import write_or_compare_files  # noqa: E402
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "gpu-autopilot"
@@ -79,33 +79,9 @@ def files() -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done or equal, 1 `--check` found a difference."""
-    parser = argparse.ArgumentParser(description="write the generated files of the Helm chart")
-    parser.add_argument("--check", action="store_true", help="compare only; exit 1 where a file differs")
-    given = parser.parse_args(arguments)
-    wanted = files()
-    there = {
-        path.relative_to(CHART).as_posix(): path
-        for folder in GENERATED
-        for path in (CHART / folder).rglob("*")
-        if path.is_file()
-    }
-    differ = sorted(
-        {name for name, text in wanted.items() if name not in there or there[name].read_text("utf-8") != text}
-        | (there.keys() - wanted.keys())
-    )
-    if given.check:
-        for name in differ:
-            print(f"deploy/chart/gpu-autopilot/{name} differs; run: python scripts/generate_chart.py", file=sys.stderr)
-        return 1 if differ else 0
-    for name in differ:
-        path = CHART / name
-        if name not in wanted:
-            path.unlink()
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(wanted[name], encoding="utf-8")
-    print(f"wrote {len(differ)} files of the chart")
-    return 0
+    wanted = {CHART / name: text for name, text in files().items()}
+    there = [path for folder in GENERATED for path in (CHART / folder).rglob("*") if path.is_file()]
+    return write_or_compare_files(wanted, Path(__file__).name, arguments, there)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python scripts/generate_observe.py --check    compare only; exit 1 where one dif
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from autopilot.alerts.rules import yaml_text  # noqa: E402  # the checkout first, not an installed copy
 from autopilot.readiness.manifest import observe, settings_maps  # noqa: E402
+from scripts.generated_page import write_or_compare_files  # noqa: E402
 
 DEPLOY = ROOT / "deploy"
 HEAD = """\
@@ -39,17 +39,7 @@ def manifests() -> dict[Path, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done or equal, 1 `--check` found a difference."""
-    parser = argparse.ArgumentParser(description="write deploy/observe.yaml and settings.yaml")
-    parser.add_argument("--check", action="store_true", help="compare only; exit 1 where a file differs")
-    given = parser.parse_args(arguments)
-    for path, text in manifests().items():
-        if not given.check:
-            path.write_text(text, encoding="utf-8")
-            print(f"wrote deploy/{path.name}")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"deploy/{path.name} differs; run: python scripts/generate_observe.py", file=sys.stderr)
-            return 1
-    return 0
+    return write_or_compare_files(manifests(), Path(__file__).name, arguments)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from autopilot.alerts.table import ALERTS  # noqa: E402
 from autopilot.alerts.thresholds import MEANING_OF_THRESHOLDS, THRESHOLDS  # noqa: E402
 from autopilot.core.model.errors import InputError  # noqa: E402
 from autopilot.service.settings import Metrics  # noqa: E402
-from scripts.generated_page import cell  # noqa: E402
+from scripts.generated_page import cell, settle_files  # noqa: E402
 
 PAGE = """# Alerts
 
@@ -108,19 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    differs = []
-    for name, text in documents(settings).items():
-        path = given.out / name
-        if given.check:
-            if not path.exists() or path.read_text(encoding="utf-8") != text:
-                differs.append(name)
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(f"wrote {name}")
-    if differs:
-        print(f"{', '.join(differs)}: differ; run: python scripts/generate_rules.py", file=sys.stderr)
-    return int(bool(differs))
+    files = {given.out / name: text for name, text in documents(settings).items()}
+    return settle_files(files, Path(__file__).name, check=given.check)
 
 
 def _threshold(text: str) -> tuple[str, float]:

@@ -1,12 +1,14 @@
-"""What the scripts share that write a page of docs/ from the code: write it, or say how it differs."""
+"""What the scripts share that write files from the code: write them, or say how they differ."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def cell(text: str) -> str:
@@ -46,3 +48,35 @@ def _compare(target: Path, text: str, source: str, script: str) -> int:
     print("\n".join(changes))
     print(f"{target.name} differs; run: python scripts/{script}", file=sys.stderr)
     return 1
+
+
+def write_or_compare_files(
+    files: Mapping[Path, str], script: str, arguments: Sequence[str] | None, there: Iterable[Path] = ()
+) -> int:
+    """Write files, or compare them with `--check`; 0 done or equal, 1 where one differs.
+
+    `there`: the files of folders that hold nothing else; those that are not among `files` go. `script`: its name.
+    """
+    parser = argparse.ArgumentParser(description="write " + ", ".join(sorted({_shown(path.parent) for path in files})))
+    parser.add_argument("--check", action="store_true", help="compare only; exit 1 where a file differs")
+    return settle_files(files, script, there, check=parser.parse_args(arguments).check)
+
+
+def settle_files(files: Mapping[Path, str], script: str, there: Iterable[Path] = (), *, check: bool) -> int:
+    """As `write_or_compare_files`, for scripts with options of their own."""
+    differ = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    differ += [path for path in there if path not in files]
+    for path in differ:
+        if check:
+            print(f"{_shown(path)} differs; run: python scripts/{script}", file=sys.stderr)
+        elif path in files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[path], encoding="utf-8")
+            print(f"wrote {_shown(path)}")
+        else:
+            path.unlink()
+    return int(check and bool(differ))
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
