@@ -132,7 +132,7 @@ def retrain_demand(bursts: Bursts, served: dict[str, Boosting], minutes: int, se
         values = rates(rng, services, minutes, rng.lognormal(0.0, 1.5, services))
         trial = Trial(names, bootstrap_rng, served[kind])
         began_s = time.process_time()
-        Fit(kind, names, values, demand.ask, seed, (), trial).run()
+        Fit(kind, names, values, demand.ask, seed, trial).run()
         spent.append(time.process_time() - began_s)
     return spent
 

@@ -64,13 +64,12 @@ class Fit:
     values: F64
     ask: Ask
     seed: int
-    pinned: tuple[int, ...] = ()
     trial: Trial | None = None
     from_s: float = 0.0
 
     def run(self) -> DemandFit:
         """Fit. Takes seconds to minutes; has no side effects."""
-        fitted = fit_demand(self.values, self.ask, self.seed, self.pinned, self.trial)
+        fitted = fit_demand(self.values, self.ask, self.seed, self.trial)
         digest = sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()
         return DemandFit(replace(self, values=self.values[:, :0], trial=None), fitted, digest)
 
@@ -113,7 +112,6 @@ class Demand:
         kind: str,
         seed: int,
         horizons_s: Sequence[float],
-        pinned: Sequence[str] = (),
         *,
         gate: FreshRng | None = None,
         champion: Boosting | None = None,
@@ -121,7 +119,7 @@ class Demand:
         self._gate, self._champion = gate, champion
         self.kind, self.rates = kind, Rates(STEP_S)
         self.ask = ask_of(horizons_s)
-        self._seed, self._pinned = seed, tuple(pinned)
+        self._seed = seed
         self._floor = LastValue()
         self._models: dict[str, DemandModel] = {self._floor.name: self._floor}
         self._names: tuple[str, ...] = (self._floor.name,)
@@ -355,7 +353,6 @@ class Demand:
         self._fits += 1
         self._next_fit = self._steps_seen + min(self._steps_seen, round(RETRAIN_S / STEP_S))
         names = tuple(self.rates.names)
-        pinned = tuple(names.index(name) for name in self._pinned if name in names)
         trial = Trial(names, self._gate, self._champion) if self._gate is not None else None
         return Fit(
             self.kind,
@@ -363,7 +360,6 @@ class Demand:
             self.rates.values.copy(),
             self.ask,
             self._seed + self._fits,
-            pinned,
             trial,
             from_s=(self.rates.step - self.rates.values.shape[1] + 1) * STEP_S,
         )

@@ -34,13 +34,12 @@ class Bursts:
         seed: int,
         *,
         horizons_s: Sequence[float] = HORIZONS_S,
-        pinned: Sequence[str] = (),
         gate: FreshRng | None = None,
         champion: Boosting | None = None,
     ) -> None:
         self.demands = (
-            Demand(REQUESTS, seed, horizons_s, pinned, gate=gate, champion=champion),
-            Demand(TOKENS, seed, horizons_s, pinned, gate=gate),
+            Demand(REQUESTS, seed, horizons_s, gate=gate, champion=champion),
+            Demand(TOKENS, seed, horizons_s, gate=gate),
         )
         self._made_s = 0.0
         self._asked: tuple[Forecast, ...] = ()

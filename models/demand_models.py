@@ -10,13 +10,12 @@ from models.boosting import Boosting
 from models.demand import DemandModel
 from models.idle import IdleTimes
 from models.selection import Choice
-from models.statistical import Ets, Harmonic
+from models.statistical import Ets
 
 
-def models_for(seed: int, pinned: Sequence[int] = ()) -> tuple[DemandModel, ...]:
-    """All of them, not fitted; SARIMAX only where services are pinned."""
-    always: tuple[DemandModel, ...] = (LastValue(), Ewma(), Profile(), IdleTimes(), Ets(), Boosting(seed))
-    return (*always, Harmonic(pinned)) if pinned else always
+def models_for(seed: int) -> tuple[DemandModel, ...]:
+    """All of them, not fitted."""
+    return (LastValue(), Ewma(), Profile(), IdleTimes(), Ets(), Boosting(seed))
 
 
 def fitted_further(models: Sequence[DemandModel], choice: Choice, values: F64, until: int) -> Sequence[DemandModel]:

@@ -6,7 +6,6 @@ fixed time later. It is a function of its arguments: the same history and seed g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,14 +48,14 @@ class Fitted:
     proof: Proof | None = None
 
 
-def fit_demand(values: F64, ask: Ask, seed: int, pinned: Sequence[int] = (), trial: Trial | None = None) -> Fitted:
+def fit_demand(values: F64, ask: Ask, seed: int, trial: Trial | None = None) -> Fitted:
     """Fit on the first part of `values` [series, steps], choose and calibrate on the rest.
 
     With a `trial` a new global model is used only if the gate passes it.
     """
     steps = values.shape[1]
     until = int(FIT_PART * steps)
-    models = models_for(seed, pinned)
+    models = models_for(seed)
     for model in models:
         model.fit(values, until, ask)
     work = sum(int(getattr(model, "counted_work", 0)) for model in models)

@@ -1,4 +1,4 @@
-"""Models fitted to one series: exponential smoothing (ETS), and for pinned services SARIMAX with daily harmonics.
+"""A model fitted to one series: exponential smoothing (ETS).
 
 The parameters come from statsmodels; the smoothing recursions are run here for all series at once, which gives the
 same states in a thousandth of the time.
@@ -7,13 +7,12 @@ same states in a thousandth of the time.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.snapshot import F64, Bools
-from models.demand import Ask, carried, evenly_spread, points, rising
+from models.demand import Ask, carried, evenly_spread, points
 
 FIT_STEPS = 600
 """Number of last steps that parameters are fitted to: more take longer and reflect the present less."""
@@ -34,15 +33,6 @@ LEAST_STEPS = 40
 
 WARM_STEPS = 600
 """Steps before an origin from which the states are computed."""
-
-HARMONICS = 3
-"""Pairs of sine and cosine of the day in the regression of a pinned service."""
-
-HARMONIC_DAYS = 10
-"""Last days that a pinned service's regression is fitted to, at most."""
-
-LEAST_DAYS = 2
-"""Minimum number of days for a daily term."""
 
 
 class Ets:
@@ -156,82 +146,3 @@ def _smoothed(values: F64, shape: F64) -> tuple[F64, F64]:
         now = np.where(known, np.where(begun, moved, value), expected)
         level[:, step], trend[:, step] = now, slope
     return level, trend
-
-
-class Harmonic:
-    """SARIMAX(2,0,1) with three daily harmonics on log(1 + y / scale), for the series whose rows are pinned."""
-
-    name = "sarimax"
-
-    def __init__(self, pinned: Sequence[int]) -> None:
-        self._pinned = tuple(pinned)
-        self._parameters: dict[int, tuple[F64, float]] = {}
-
-    def fit(self, values: F64, until: int, ask: Ask) -> None:
-        """Fit each pinned series; one with less than two days of history abstains."""
-        from statsmodels.tsa.statespace.sarimax import SARIMAX
-
-        self._parameters = {}
-        start = max(0, until - HARMONIC_DAYS * ask.day)
-        for row in self._pinned:
-            past = values[row, start:until] if row < len(values) else np.empty(0)
-            known = past[~np.isnan(past)]
-            if len(known) < LEAST_DAYS * ask.day or len(known) < LEAST_STEPS or known.max() <= 0.0:
-                continue
-            scale = float(known.mean())
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    fitted = SARIMAX(
-                        np.log1p(past / scale), exog=_harmonics(start, until, ask.day), order=(2, 0, 1), trend="c"
-                    ).fit(disp=False, maxiter=50)
-                except (ValueError, np.linalg.LinAlgError):
-                    continue
-            if np.isfinite(fitted.params).all():
-                self._parameters[row] = (np.asarray(fitted.params), scale)
-
-    def predict(self, values: F64, first: int, ask: Ask) -> F64:
-        """Quantiles from the normal errors on the log scale; NaN for every series that is not pinned or fitted."""
-        found = np.full((len(values), values.shape[1] - first, len(ask.steps), len(ask.levels)), np.nan)
-        for row, (parameters, scale) in self._parameters.items():
-            if row < len(values):
-                found[row] = self._one(values[row], first, ask, parameters, scale)
-        return rising(found)
-
-    def _one(self, row: F64, first: int, ask: Ask, parameters: F64, scale: float) -> F64:
-        from scipy.special import ndtri
-        from statsmodels.tsa.statespace.sarimax import SARIMAX
-
-        start = max(0, first - WARM_STEPS)
-        normal = ndtri(np.asarray(ask.levels))
-        found = np.full((len(row) - first, len(ask.steps), len(ask.levels)), np.nan)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = SARIMAX(
-                np.log1p(row[start:] / scale), exog=_harmonics(start, len(row), ask.day), order=(2, 0, 1), trend="c"
-            )
-            whole = model.filter(parameters)
-            ahead = _harmonics(len(row), len(row) + ask.longest, ask.day)
-            for origin in range(first, len(row)):
-                seen, later = origin - start + 1, origin - start + ask.longest
-                exog = np.vstack([_harmonics(start, len(row), ask.day), ahead])[seen : later + 1]
-                part = (
-                    whole
-                    if origin == len(row) - 1
-                    else model.clone(
-                        np.log1p(row[start : origin + 1] / scale), exog=_harmonics(start, origin + 1, ask.day)
-                    ).filter(parameters)
-                )
-                forecast = part.get_forecast(ask.longest, exog=exog)
-                mean, spread = np.asarray(forecast.predicted_mean), np.asarray(forecast.se_mean)
-                logs = mean[:, None] + spread[:, None] * normal
-                for place, steps in enumerate(ask.steps):
-                    reached = logs[:steps].max(axis=0) if ask.peak else logs[steps - 1]
-                    found[origin - first, place] = scale * np.expm1(np.clip(reached, 0.0, 30.0))
-        return found
-
-
-def _harmonics(start: int, stop: int, day: int) -> F64:
-    """Sines and cosines of the time of day, [steps, 2 x HARMONICS]; only those that the step resolves."""
-    angle = 2.0 * np.pi * np.arange(start, stop)[:, None] * np.arange(1, HARMONICS + 1) / max(day, 2 * HARMONICS + 1)
-    return np.hstack([np.sin(angle), np.cos(angle)])

@@ -133,11 +133,6 @@ def require_tool() -> Callable[[str], str]:
 
 BRIEF = ("tests/conformance", "tests/contracts", "tests/golden", "tests/tidy", "tests/unit")
 LONG = (
-    "tests/contracts/test_models.py::test_a_bad_history_is_foreseen_soundly_or_not_at_all[sarimax",
-    "tests/contracts/test_models.py::test_a_hundredfold_outlier_is_outlived[sarimax",
-    "tests/contracts/test_models.py::test_an_origin_sees_nothing_that_comes_after_it[sarimax",
-    "tests/contracts/test_models.py::test_the_same_seed_gives_the_same_answer_and_a_clone_does_too[sarimax",
-    "tests/contracts/test_models.py::test_where_a_model_belongs_it_beats_its_floor[sarimax",
     "tests/contracts/test_runtime_models",
     "tests/contracts/test_worked_",
     "tests/golden/test_golden_scores",

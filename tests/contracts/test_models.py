@@ -14,7 +14,7 @@ from models.baselines import Ewma, LastValue, Profile
 from models.boosting import LEAST_ROWS, Boosting
 from models.demand import Ask, DemandModel, outcomes
 from models.idle import IdleTimes
-from models.statistical import Ets, Harmonic
+from models.statistical import Ets
 
 DAY = 48
 ASK = Ask(1800.0, (1, 4))
@@ -26,7 +26,6 @@ MODELS: dict[str, Callable[[], DemandModel]] = {
     "profile": Profile,
     "idle-times": IdleTimes,
     "ets": Ets,
-    "sarimax": lambda: Harmonic([0]),
     "boosting": lambda: Boosting(7, trees=5),
 }
 
@@ -95,8 +94,6 @@ def test_an_origin_sees_nothing_that_comes_after_it(name: str) -> None:
 
 def test_one_origin_alone_is_foreseen_as_among_many(name: str) -> None:
     """What the controller asks each minute is what the backtest judged."""
-    if name == "sarimax":
-        pytest.skip("its states start 600 steps before the first origin, so two starts differ in the fifth digit")
     values = days(16, 6 * DAY)
     model = MODELS[name]()
     model.fit(values, 5 * DAY, ASK)
@@ -141,7 +138,7 @@ def test_a_gap_of_a_day_is_not_bridged(name: str) -> None:
     values[:, 5 * DAY : 6 * DAY] = np.nan
     model = MODELS[name]()
     model.fit(values, 5 * DAY, ASK)
-    if name in ("profile", "sarimax", "idle-times"):
+    if name in ("profile", "idle-times"):
         pytest.skip("it foresees from the days before, not from the last value")
     found = model.predict(values, 5 * DAY + 10, ASK)
     assert np.isnan(found[:, 0]).all()
@@ -175,12 +172,11 @@ def mean_errors(name: str, values: np.ndarray, until: int) -> tuple[float, float
         ("ewma", noise),
         ("ets", noise),
         ("profile", days),
-        ("sarimax", days),
         ("boosting with more trees", days),
     ],
 )
 def test_where_a_model_belongs_it_beats_its_floor(better: str, draw: Callable[..., np.ndarray]) -> None:
-    """A mean on noise, a profile, harmonics and boosting on a daily course: at least a tenth better."""
+    """A mean on noise, a profile and boosting on a daily course: at least a tenth better."""
     own, floor = mean_errors(better, draw(20, 8 * DAY), 6 * DAY)
     assert own <= 0.9 * floor
 

@@ -63,7 +63,7 @@ class Told(Boosting):
 def fitted(monkeypatch: pytest.MonkeyPatch) -> type[Told]:
     """Every fit gives a `Told`; its class, whose factor a test may set."""
 
-    def candidates(seed: int, pinned: object = ()) -> tuple[DemandModel, ...]:
+    def candidates(seed: int) -> tuple[DemandModel, ...]:
         return tuple(Told() if isinstance(model, Boosting) else model for model in models_for(seed))
 
     monkeypatch.setattr(fitting, "models_for", candidates)
