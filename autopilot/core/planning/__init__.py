@@ -1,5 +1,5 @@
-"""The working set of one tick, which every action and guard shares.
+"""The working set of one tick, shared by all actions and guards.
 
-It holds the inputs, the plan made so far and the helpers that actions use on them. Actions write it through methods;
-guards only read it.
+It holds the inputs, the plan made so far, and helpers on both for the actions. Actions write it through methods; guards
+only read it.
 """

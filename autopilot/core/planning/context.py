@@ -1,8 +1,20 @@
-"""The working set of one tick, which every action and guard shares.
+"""The working set of one tick, shared by all actions and guards.
 
-`Context` has the facts of the tick (facts.py), which are frozen: what was observed, remembered and predicted, in the
-form that planning needs. What the tick decides is in three mutable parts: the `whatif` (capacity), the `quota` (the
-quota ledger) and the `plan` (plan_state.py). Actions change them through methods; guards only read.
+Theory of operation. A `Context` has two halves. The facts (facts.py) are frozen: observed, remembered and predicted
+state in the form needed by planning. The decisions of the tick are in three mutable parts: the `whatif` (capacity), the
+`quota` (the quota ledger) and the `plan` (plan_state.py). Actions change these parts through methods; guards only read.
+
+An action places a gang in the what-if, and `occupy` books the rest: its quota, the predicted end of its GPUs, and the
+spare room of the holds that it outlives. `vacate` takes a waiting gang off the what-if, the quota and the spare room
+again.
+
+Room is bounded by holds. `room` takes the free GPUs of each node and, for each hold of others with a start before the
+end of the gang, at most the GPUs spared by that hold. Two things open a hold to a gang: it is held for the gang or its
+queue (`is_for`), or the guarantee of the gang takes precedence over a hold above the guarantee of another queue
+(`overruled`). Holds of quota on the path of the queue (`quota_hold_against`) open in the same way.
+
+Answers are computed at most once and kept in `memo`: for a state of the what-if, for a number of leaving gangs, or for
+the whole tick. They change no decision.
 """
 
 from __future__ import annotations
@@ -41,7 +53,7 @@ class _SharedIndices(list[float]):
 
 @dataclass(slots=True)
 class Memo:
-    """Answers about what the tick plans, computed at most once. It changes no decision."""
+    """Answers about the plan of the tick, computed at most once. It changes no decision."""
 
     searches: SearchCache = field(default_factory=SearchCache)
     built: dict[type, object] = field(default_factory=dict)  # by type
@@ -52,7 +64,7 @@ class Memo:
 
 @dataclass(frozen=True, kw_only=True)
 class Context(Facts):
-    """One tick's working set: its facts, and what the tick plans on them."""
+    """One tick's working set: its facts, and the plan built on them."""
 
     memory: ControllerMemory  # as it is by now: with what is sent again in this tick
     whatif: WhatIf
@@ -61,7 +73,7 @@ class Context(Facts):
     memo: Memo = field(default_factory=Memo)
 
     def since_s(self, kind: ConditionKind, row: int, *, lasting: bool = False) -> float:
-        """Since when a condition that holds now for a workload has held without a break, as far as observed.
+        """Start of the unbroken time, as far as observed, for which a present condition of a workload has held.
 
         It ends with the incarnation of the workload, unless it is `lasting`.
         """
@@ -105,14 +117,14 @@ class Context(Facts):
         return self.memo.searches.at(self.whatif.stamp)
 
     def once(self, kind: type[Built], build: Callable[[], Built]) -> Built:
-        """An object that is built at most once in a tick, by its type."""
+        """An object built at most once in a tick, by its type."""
         if kind not in self.memo.built:
             self.memo.built[kind] = build()
         return cast("Built", self.memo.built[kind])
 
     @property
     def lending(self) -> Lending:
-        """How queues share time, computed at most once in a tick."""
+        """The rules of time sharing between queues, computed at most once in a tick."""
         found = self.memo.built.get(Lending)  # read for each waiting gang
         return cast("Lending", found) if found is not None else self.once(Lending, lambda: lend(self))
 
@@ -128,7 +140,7 @@ class Context(Facts):
         )
 
     def shown_start(self, row: int) -> Proposal | None:
-        """The start of a pending gang as people were shown it, where one waits for them."""
+        """The open proposal to start a pending gang, as shown to people; None without one."""
         return self.shown_starts.get(str(self.observation.snapshot.workloads.uid[row])) if self.shown_starts else None
 
     def is_for(self, held: Held, row: int) -> bool:
@@ -138,9 +150,7 @@ class Context(Facts):
         return int(self.observation.snapshot.workloads.queue[row]) in self.below(held.queue)
 
     def overruled(self, held: Held | QuotaHold, row: int, gpus: int = 0) -> bool:
-        """True for a waiting gang that is owed (`gpus`: at that width), where another queue holds this above its
-        guarantee.
-        """
+        """True for an owed waiting gang (`gpus`: at that width), if another queue holds this above its guarantee."""
         at = self.positions.get(row) if np.any(held.lent) else None
         if at is None:
             return False
@@ -148,7 +158,7 @@ class Context(Facts):
         return self.pending_table.queue[at] != whose and self.owed(at, gpus)
 
     def overrules_any(self, row: int, gpus: int = 0) -> bool:
-        """Whether the guarantee of a waiting gang takes precedence over any hold of room (`gpus`: at that width)."""
+        """True if the guarantee of a waiting gang takes precedence over any hold of room (`gpus`: at that width)."""
         return any(self.overruled(held, row, gpus) for held in self.plan.held)
 
     def _queue_of(self, row: int) -> int:
@@ -157,7 +167,7 @@ class Context(Facts):
     def owed(self, at: int, gpus: int = 0) -> bool:
         """True for a waiting gang that takes back by contract: the rule set sees it within the guarantee of its queue.
 
-        Its width is the least, or `gpus`. What only a forecast asks for is not owed.
+        Its width is the least, or `gpus`. Replicas for a forecast alone are not owed.
         """
         if self.ahead[at] or not self.lending.takes_back(self.pending_table.queue[at]):
             return False
@@ -182,17 +192,19 @@ class Context(Facts):
         return bits
 
     def occupy(self, row: int, layout: Layout, end_s: float) -> None:
-        """Book a placement: quota, predicted end of its GPUs, and what reservations lose."""
+        """Book a placement: its quota, the predicted end of its GPUs, and the loss of room to reservations."""
         self.quota.book(row, layout)
         self.foresee(layout, end_s, row)
 
     def foresee(self, layout: Layout, end_s: float, row: int) -> None:
-        """Note until when the gang of `row` uses these GPUs by prediction, and what reservations of others lose."""
+        """Note the predicted end of the gang of `row` on these GPUs, and the loss of room to reservations of others."""
         self.plan.foresee(layout, end_s)
         self.use_held(layout, end_s, row)
 
     def use_held(self, layout: Layout, end_s: float, row: int, sign: int = 1) -> None:
-        """Take what the gang of `row` uses until then off what holds for others can spare; with -1 give it back."""
+        """Take the GPUs of the gang of `row`, used until `end_s`, off the room spared by other holds; -1: give
+        it back.
+        """
         losing = [
             held for held in self.plan.held if held.start_s < end_s and not (held.queue >= 0 and self.is_for(held, row))
         ]
@@ -200,7 +212,7 @@ class Context(Facts):
             self.plan.use_spare(losing, layout.per_node(self.observation.snapshot), layout.instance, sign)
 
     def vacate(self, at: int) -> Layout:
-        """Take the waiting gang at `at` off the what-if, its quota and what holds lose by it; what it had."""
+        """Take the waiting gang at `at` off the what-if, its quota and the spare room of holds; return its layout."""
         row = int(self.pending[at])
         layout = self.whatif.evict(row)
         self.quota.book(row, layout, -1)
@@ -215,16 +227,18 @@ class Context(Facts):
         return shape
 
     def may_start(self, at: int, gpus: int) -> Miss | None:
-        """Why quota refuses a pending gang of this width; None when it does not."""
+        """The refusal of a pending gang of this width by quota; None if it may start."""
         refusal = self.quota.may_start(int(self.pending[at]), gpus)
         return None if refusal is None else Miss(refusal.code, refusal.value, refusal.threshold)
 
     def quota_hold_against(self, row: int) -> QuotaHold | None:
-        """Quota on the gang's path that is kept for another gang; None when the gang may use what is there."""
+        """The first hold of quota for another gang on the gang's path, unless overruled by the gang; None
+        without one.
+        """
         return next((kept for kept in self.quota_holds_on(row) if not self.overruled(kept, row)), None)
 
     def quota_holds_on(self, row: int) -> Iterator[QuotaHold]:
-        """Quota on the gang's path that is kept for other gangs, also where the guarantee of the gang comes first."""
+        """Holds of quota on the gang's path for other gangs, also those overruled by the guarantee of the gang."""
         for kept in self.plan.quota_holds:
             work, ledger = self.observation.snapshot.workloads, self.quota.ledger
             models, kinds = int(work.gpu_models[row]), ledger.kind_of_model
@@ -237,9 +251,9 @@ class Context(Facts):
                 yield kept
 
     def waiting(self, codes: frozenset[Code] | None = None) -> list[int]:
-        """Positions of gangs that had their turn and still wait (for one of these reasons), in the order of turns.
+        """Positions of gangs still waiting after their turn (for one of these reasons), in the order of turns.
 
-        Replicas that only a forecast asks for are left out: only `make_room` displaces work for them.
+        Replicas for a forecast alone are left out: only `make_room` displaces work for them.
         """
         left = self.plan.undecided()
         left = left[(self.pending_table.may_ask & ~self.ahead)[left]]
@@ -259,13 +273,11 @@ class Context(Facts):
         return found
 
     def is_uniform(self, row: int) -> bool:
-        """True for a gang of whole GPUs whose members are alike."""
+        """True for a gang of whole GPUs with equal members."""
         return row not in self.members and bool(whole_gpus(self.observation.snapshot.workloads, row))
 
     def leaving_mask(self) -> Bools:
-        """Work that holds GPUs and saves to leave, has an eviction under way, or is a victim of this tick. Shape
-        [workloads].
-        """
+        """Work on GPUs that saves to leave, has an eviction under way, or is a victim of this tick. [workloads]."""
         work = self.observation.snapshot.workloads
         leaving = np.asarray(work.state == State.CHECKPOINTING)
         uids = [*evicted_uids(self.memory), *(entry.uid for entry in self.plan.accepted)]
@@ -274,13 +286,13 @@ class Context(Facts):
         return leaving
 
     def cooling(self) -> set[str]:
-        """Uids of workloads that were disrupted, or released a promise, recently."""
+        """Uids of workloads with a recent disruption or a recently released promise."""
         return {name for name, until_s in self.memory.budget.cooled_until_s.items() if until_s > self.now_s}
 
     def settled(self, most_gpus: float = inf) -> Running:
         """Candidates for weighed preemption (see `_old_and_saved`).
 
-        `most_gpus`: without gangs that hold more whole GPUs than that and cannot give up a part.
+        `most_gpus`: without gangs of more whole GPUs than that, unless they can give up a part.
         """
         gone = len(self.quota.leaving)  # it only grows
         if self.memo.settled[0] != gone:
@@ -302,9 +314,9 @@ class Context(Facts):
         return settled if self.policy.preemption.without_checkpoint else settled & ~self.unsaved
 
     def answer(self, at: int, miss: Miss | None) -> None:
-        """Note why a gang may not preempt, where that says more than that there is no room.
+        """Note the refusal of a gang's preemption, if it says more than a lack of room.
 
-        A gang that a hold alone keeps waiting needs no victims: the hold stays its reason.
+        A gang kept waiting by a hold alone needs no victims: the hold stays its reason.
         """
         if miss is None or miss.code in _NO_ROOM or int(self.plan.code[at]) in _BY_HOLD:
             return
@@ -313,7 +325,7 @@ class Context(Facts):
             self.plan.refuse(at, miss)
 
     def position_of(self, row: int) -> int:
-        """The position of a pending gang. Raises `KeyError` for work that is not pending."""
+        """The position of a pending gang. Raises `KeyError` for other work."""
         return self.positions[row]
 
     def too_early(self, at: int) -> Miss | None:
@@ -326,8 +338,9 @@ class Context(Facts):
         return Miss(Code.DELAY, self.now_s - submit_s, delay_s)
 
     def instance_share(self, instances: I32) -> float:
-        """GPUs that these MIG instances amount to: each an equal part of the instances on its GPU; one that is to be
-        made is its part of the memory.
+        """MIG instances in GPUs: each an equal part of the instances on its GPU.
+
+        An instance still to be made counts as its part of the memory.
         """
         if not len(instances):
             return 0.0
@@ -349,12 +362,12 @@ class Context(Facts):
         return self.gpus_of(layout) * self.price_weight(int(self.observation.snapshot.gpus.node[layout.gpu[0]]))
 
     def price_weight(self, node: int) -> float:
-        """Price of one GPU of a node relative to others, from policy; 1 where not named."""
+        """Price of one GPU of a node relative to others, from policy; 1 for a model without a weight."""
         snapshot = self.observation.snapshot
         return self.policy.price_weight.get(snapshot.names.gpu_models[int(snapshot.nodes.gpu_model[node])], 1.0)
 
     def node_end_s(self) -> F64:
-        """Latest predicted end of the work on each node; now where it is idle. Shape [nodes]."""
+        """Latest predicted end of the work on each node; now for an idle node. Shape [nodes]."""
         gpus = self.observation.snapshot.gpus
         ends = np.full(len(self.whatif.node_free), self.now_s)
         finite = np.isfinite(self.plan.gpu_free_at_s)

@@ -1,7 +1,7 @@
-"""How often work was stopped or moved for other work that had to be worth it, and how long it is left to run then.
+"""Earlier stops and moves of work for other work by a weighed decision, and the least run time before the next one.
 
-The stops that it may still have are spread over what is left of it: a bound alone is used up within hours, and the work
-then keeps its GPUs for days while others wait. Work of unknown length is expected to run for as long as it has run.
+The remaining stops are spread over the rest of the work: a bound alone is used up within hours, and the work then keeps
+its GPUs for days while others wait. Work of unknown length is expected to run for as long as it has run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ class EarlierStops:
 
 
 def earlier_stops(work: WorkloadTable, known: Mapping[str, int], rules: Protection, end_s: F64) -> EarlierStops:
-    """`known`: the stops that memory counts, by uid. `end_s` [workloads]: the predicted end of running work, inf where
-    it is unknown.
+    """`known`: stops counted by memory, by uid. `end_s` [workloads]: predicted end of running work, inf if unknown.
 
-    With `left` stops that it may still have, work runs for 1 / (left + 2) of this run before the next one. That is when
-    what it has run since the last stop exceeds 1 / (left + 1) of the rest.
+    With `left` remaining stops, work runs for 1 / (left + 2) of this run before the next one. Its time since the last
+    stop then exceeds 1 / (left + 1) of the rest.
     """
     count = np.fromiter((known.get(uid, 0) for uid in work.uid.tolist()), np.int32, len(work.id))
     left = np.maximum(rules.most_stops - count, 0)
@@ -43,7 +42,7 @@ def earlier_stops(work: WorkloadTable, known: Mapping[str, int], rules: Protecti
 
 
 def without_gone(memory: ControllerMemory, work: WorkloadTable) -> ControllerMemory:
-    """Memory without the counts of work that is gone."""
+    """Memory without the counts of vanished work."""
     known = memory.losses.weighed_stops
     if not known:
         return memory

@@ -1,9 +1,9 @@
-"""Gangs that the demand mix expects, and the nodes that narrower work leaves to them.
+"""Gangs expected by the demand mix, and the nodes left to them by narrower work.
 
-Moves make no lasting room where the next narrow gang starts in it, and that gang may not be moved for its guaranteed
-run time. So while `defragment_ahead` acts by itself, one set of nodes is kept clear for each kind of wide gang that is
-likely to come: the nodes of one domain with the least work left. Narrower gangs start elsewhere while they fit
-elsewhere; nothing waits for it, and nothing is moved.
+Moves make no lasting room if the next narrow gang starts in it: that gang may not be moved for its guaranteed run time.
+So while `defragment_ahead` acts by itself, one set of nodes is kept clear for each likely kind of wide gang: the nodes
+of one domain with the least work left. Narrower gangs start elsewhere while they fit elsewhere; nothing waits for it,
+and nothing is moved.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEPT = 1e4
 
 @dataclass(frozen=True, slots=True)
 class ExpectedGang:
-    """A kind of gang of whole GPUs that the mix expects."""
+    """A kind of gang of whole GPUs expected by the mix."""
 
     shape: Shape
     words: str
@@ -47,7 +47,7 @@ class KeptClear:
     words: tuple[str, ...]  # of each kind of gang that nodes are kept for
 
     def cost(self, shape: Shape) -> F64 | None:
-        """What each node costs a gang of this shape; None where no node is kept for a wider one. Shape [nodes]."""
+        """Cost of each node to a gang of this shape; None if no node is kept for a wider one. Shape [nodes]."""
         if not self.words:  # asked for each waiting gang
             return None
         kept = self.gpus > max(shape.gpus, 1)
@@ -55,7 +55,7 @@ class KeptClear:
 
 
 def usable_mix(ctx: Context) -> ExpectedMix | None:
-    """The expected mix; None where the forecaster abstains or its forecast is old."""
+    """The expected mix; None if the forecaster abstains or its forecast is old."""
     mix = ctx.observation.forecasts.mix
     return mix if mix is not None and not mix.reason and ctx.now_s < mix.made_s + MIX_AGE_S else None
 
@@ -67,7 +67,7 @@ def arrivals_within(mix: ExpectedMix, within_s: float) -> F64:
 
 
 def expected_gangs(ctx: Context, mix: ExpectedMix) -> Iterator[ExpectedGang]:
-    """Expected gangs of whole GPUs on GPU models that the cluster has, those with most expected GPUs first."""
+    """Expected gangs of whole GPUs on GPU models of the cluster, those with most expected GPUs first."""
     names = ctx.observation.snapshot.names.gpu_models
     arrivals = arrivals_within(mix, ctx.policy.defragment_ahead.ahead_s)
     expected_gpus = arrivals * np.array([kind.gpus for kind in mix.kinds], float)
@@ -81,7 +81,7 @@ def expected_gangs(ctx: Context, mix: ExpectedMix) -> Iterator[ExpectedGang]:
 
 
 def kept_clear(ctx: Context) -> KeptClear:
-    """The nodes that narrower gangs leave alone, computed at most once in a tick."""
+    """The nodes left alone by narrower gangs, computed at most once in a tick."""
     return ctx.once(KeptClear, lambda: _kept_clear(ctx))
 
 
@@ -112,7 +112,9 @@ def _left_s(ctx: Context) -> F64:
 
 
 def _least_used(ctx: Context, shape: Shape, left_s: F64) -> I32 | None:
-    """Nodes of one domain that hold the shape once they are empty, with the least work left; None where none do."""
+    """Nodes of one domain with the least work left that hold the shape once they are empty; None without such
+    a domain.
+    """
     nodes = ctx.observation.snapshot.nodes
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True) & np.isfinite(left_s)
     rows = np.flatnonzero(suits & (nodes.gpus >= shape.per_member)).astype(np.int32)

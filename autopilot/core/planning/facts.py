@@ -1,6 +1,6 @@
-"""Facts that planning reads, of the observation, policy and memory of one tick.
+"""Facts of one tick for planning, from the observation, policy and memory.
 
-Arrays over `pending` are in the order of service. Whatever varies with time alone is evaluated at `review_now_s`, the
+Arrays over `pending` are in the order of service. Facts that vary with time alone are evaluated at `review_now_s`, the
 start of the current review period (see ControllerMemory.wake_at_s).
 """
 
@@ -62,13 +62,13 @@ class Line:
 
 
 def _waiting(work: WorkloadTable, busy: frozenset[int]) -> I32:
-    """Rows of work that waits and has no effect under way."""
+    """Rows of waiting work without an effect under way."""
     pending = np.flatnonzero(work.state == State.PENDING).astype(np.int32)
     return pending[~np.isin(pending, np.fromiter(busy, np.int32))] if busy else pending
 
 
 def _standing(reservations: Iterable[Reservation], work: WorkloadTable, waiting: I32) -> dict[int, Reservation]:
-    """Reservations in memory whose gang still waits in the same incarnation, by row."""
+    """Reservations in memory for gangs still waiting in the same incarnation, by row."""
     found = {}
     for record in reservations:
         rows = waiting[work.uid[waiting] == record.uid]
@@ -85,7 +85,7 @@ def _line(
     pending: I32,
     review_now_s: float,
 ) -> Line:
-    """The waiting gangs with their index, and whether the reservation of each is or would be a promise."""
+    """The waiting gangs with their index, and `firm`: the reservation of the gang is or would be a promise."""
     work = snapshot.workloads
     wait_s = review_now_s - work.submit_s[pending]
     firm = wait_s >= policy.reservation.firm_after_s
@@ -102,7 +102,7 @@ def _line(
 
 
 def _members(table: MemberTable, work: WorkloadTable) -> dict[int, list[int]]:
-    """Members of the gangs of whole GPUs or MIG instances whose members differ in more than their rank."""
+    """Members of gangs of whole GPUs or MIG instances with unequal members: these differ in more than their rank."""
     by_row: dict[int, list[int]] = {}
     for member, row in enumerate(table.workload.tolist()):
         by_row.setdefault(row, []).append(member)

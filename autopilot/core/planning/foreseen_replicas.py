@@ -1,4 +1,4 @@
-"""Replicas that wait and that only a forecast calls for: how likely the load needs each of them."""
+"""Waiting replicas for a forecast alone: the chance that the load needs each of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from autopilot.core.planning.foresight import Ahead, beyond_served
 
 
 def chances_needed(ctx: Context, left: Sequence[int]) -> dict[int, tuple[Ahead, float]]:
-    """The forecast and the chance that the load needs it, for each foreseen replica among these waiting positions.
+    """The forecast, and the chance that the load needs it, for each foreseen replica among these waiting positions.
 
-    The replicas of a service are counted in this order, after those that hold GPUs or are planned. Those whose forecast
-    abstains or is not trusted are left out.
+    The replicas of a service are counted in this order, after those on GPUs or planned. Replicas with an abstaining or
+    untrusted forecast are left out.
     """
     foreseen = [at for at in left if ctx.ahead[at]]
     if not foreseen:

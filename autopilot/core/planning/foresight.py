@@ -1,7 +1,7 @@
-"""The replicas that a forecast calls for, and whether it is trusted.
+"""Replicas called for by a forecast, and the trust in it.
 
-A forecast of the demand over the lead time of a service, divided by what one replica should serve, gives the desired
-number of replicas. What is measured of a service stands in its record (model/memory.py).
+A forecast of the demand over the lead time of a service, divided by the load for one replica, gives the desired number
+of replicas. The measurements of a service stand in its record (model/memory/replicas.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLD_START_LEVEL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The replicas that a forecast calls for in one service (`replicas`, -1: unknown), and whether it is trusted."""
+    """Replicas called for by the forecast of one service (`replicas`, -1: unknown), and the judgement of it."""
 
     row: int
     replicas: int
@@ -56,11 +56,11 @@ class Ahead:
 
 
 def capacity_rps(record: ServiceRecord, violation_ratio: float) -> float:
-    """Requests/s that one replica should serve; NaN without measurements.
+    """Requests/s for one replica; NaN without measurements.
 
-    It is the owner's target load, unless that load was measured to be too high: a floor anticipates what the owner's
-    autoscaler will request under the forecast load. If the target is unknown, it is the highest load at which at most
-    `violation_ratio` of the requests missed the objective.
+    It is the owner's target load, unless that load was measured to be too high: a floor anticipates the request of the
+    owner's autoscaler under the forecast load. If the target is unknown, it is the highest load with at most
+    `violation_ratio` of the requests beyond the objective.
     """
     good, bad = _judged(record.loads, violation_ratio)
     if len(record.at_target_rps) < LEAST_MINUTES:
@@ -69,7 +69,7 @@ def capacity_rps(record: ServiceRecord, violation_ratio: float) -> float:
 
 
 def _judged(loads: tuple[tuple[int, float, float], ...], violation_ratio: float) -> tuple[float, float]:
-    """The highest load that met the objective (NaN: unknown), and the lowest that missed it (inf: unknown).
+    """The highest load within the objective (NaN: unknown), and the lowest beyond it (inf: unknown).
 
     The share of violations is assumed to grow with the load; adjacent bins that contradict this are pooled (isotonic
     regression by pooling adjacent violators, Ayer et al. 1955).
@@ -92,7 +92,7 @@ def _judged(loads: tuple[tuple[int, float, float], ...], violation_ratio: float)
 
 
 def lead_time_s(record: ServiceRecord, rules: ScaleAhead) -> float:
-    """Lead time of a replica: a high quantile of the latest start-ups, or that of the policy without any."""
+    """Lead time of a replica (s): a high quantile of the latest start-ups; without any, the lead time of the policy."""
     if not record.cold_starts_s:
         return rules.lead_s
     times_s = sorted(record.cold_starts_s)
@@ -100,7 +100,7 @@ def lead_time_s(record: ServiceRecord, rules: ScaleAhead) -> float:
 
 
 def foresee(observation: Observation, records: Mapping[str, ServiceRecord], policy: Policy) -> list[Ahead]:
-    """The replicas that the forecasts of this tick call for, by service; empty without forecasts of demand."""
+    """Replicas called for by the forecasts of this tick, by service; empty without forecasts of demand."""
     demand = [each for each in observation.forecasts.demand if each.kind == REQUESTS]
     if not demand:
         return []
@@ -125,7 +125,7 @@ def _ahead(
     observation: Observation,
     policy: Policy,
 ) -> Ahead:
-    """The replicas that the forecast of one service calls for."""
+    """Replicas called for by the forecast of one service."""
     rules, services, now_s = policy.scale_ahead, observation.snapshot.services, observation.now_s
     lead_s, capacity = lead_time_s(record, rules), capacity_rps(record, rules.violation_ratio)
     if found is None:
@@ -182,7 +182,7 @@ def demand_at(forecast: Forecast, series: int, within_s: float, level: float) ->
 
 
 def beyond_served(ahead: Ahead, served_rps: float, within_s: float) -> tuple[float, float]:
-    """(probability that the demand exceeds `served_rps`, expected excess in requests/s), from the quantiles.
+    """(probability of a demand above `served_rps`, expected excess in requests/s), from the quantiles.
 
     The quantile function is linear between two levels and constant beyond the outer ones.
     """
@@ -200,7 +200,7 @@ def beyond_served(ahead: Ahead, served_rps: float, within_s: float) -> tuple[flo
 
 
 def _first(steps: tuple[float, ...], least: float) -> int:
-    """Index of the first of ascending `steps` that is at least `least`; the last if none is."""
+    """Index of the first of ascending `steps` of at least `least`; the last if none is."""
     return next((at for at, step in enumerate(steps) if step >= least), len(steps) - 1)
 
 
@@ -238,7 +238,7 @@ def _judge(ahead: Ahead, code: Code, value: float, threshold: float, unit: str, 
 
 
 def ahead_mask(snapshot: ClusterSnapshot) -> Bools:
-    """Pending replicas that the present load does not need: the youngest ones beyond the need. Shape [workloads].
+    """Pending replicas beyond the need of the present load: the youngest ones. Shape [workloads].
 
     If the need is unknown, all are needed.
     """

@@ -1,4 +1,4 @@
-"""MIG instances that holds keep from a gang."""
+"""MIG instances kept from a gang by holds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from autopilot.core.planning.plan_state import Held
 
 
 def barred_instances(ctx: Context, end_s: float, row: int = -1) -> I32:
-    """Free MIG instances that a gang which would run until `end_s` may not use: they are held for others. Where a hold
-    leaves some of its instances to others, only the rest is barred.
+    """Free MIG instances barred to a gang with an end at `end_s`: they are held for others.
+
+    If a hold leaves some of its instances to others, only the rest is barred.
     """
     barred, before = [np.zeros(0, np.int32)], list[tuple[Held, int]]()
     for held in ctx.plan.held:

@@ -1,8 +1,7 @@
-"""Time that queues share: what is inside a guarantee, who takes back at once, and since when owners run short.
+"""Time sharing between queues: work inside a guarantee, queues that take back at once, and queues owed since a time.
 
-The policy says for each queue how its guarantee is kept. Queues that are ordered by index share time: waiting work may
-pause running work of another queue that has a lower index (sharing_time/time_sharing.py), as far as the guarantees
-allow.
+The policy states for each queue a rule for its guarantee. Queues ordered by index share time: waiting work may pause
+running work of another queue with a lower index (sharing_time/time_sharing.py), as far as the guarantees allow.
 
 - `strict`: its running work inside the guarantee, the best index first, does not pause for other queues, and work that
   waits inside the guarantee takes back at once (preemption/reclaim_borrowed.py).
@@ -12,7 +11,7 @@ allow.
 - `none`: neither.
 
 The index rewards short jobs, and a tenant can make its jobs short. So past use bounds it. A queue is overused while its
-part of the past use is above its part of the fair shares, and it used most of its part of the cluster. What waits for
+part of the past use is above its part of the fair shares, and it used most of its part of the cluster. Work waiting for
 the part of another queue comes before the work of overused queues, and takes back from them down to their fair share.
 """
 
@@ -51,7 +50,7 @@ A queue that asks for its part without a break gets more than that, so reaching 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Gangs that compete for the guarantees of their queues. The arrays and `kinds` are [gangs]."""
+    """Gangs in competition for the guarantees of their queues. The arrays and `kinds` are [gangs]."""
 
     rows: I32
     queue: I32
@@ -77,7 +76,7 @@ class Parts:
 
 
 class Overuse(NamedTuple):
-    """How far a queue is above its part: parts of the past use and of the fair shares, of the queues that compare."""
+    """The excess of a queue over its part: its parts of the past use and of the fair shares, of the compared queues."""
 
     used_ratio: float
     fair_ratio: float
@@ -88,7 +87,7 @@ class Overuse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lending:
-    """How queues share time in one tick. Without time sharing, every queue takes back and none shares."""
+    """Time sharing of queues in one tick. Without it, every queue takes back and none shares."""
 
     shares: tuple[bool, ...] = ()  # queues that share time, [queues]; empty: none does
     rules: tuple[GuaranteeRule, ...] = ()  # [queues]
@@ -107,18 +106,18 @@ class Lending:
         return bool(self.shares) and self.shares[queue]
 
     def takes_back(self, queue: int) -> bool:
-        """True if work that waits inside the guarantee of the queue takes back at once."""
+        """True if work waiting inside the guarantee of the queue takes back at once."""
         if not self.shares:
             return True
         return self.rules[queue] is GuaranteeRule.STRICT or queue in self.held_until_s
 
     def weight(self, row: int) -> float:
-        """What the index of a gang is multiplied by."""
+        """Factor on the index of a gang."""
         return self.factor if row in self.inside else 1.0
 
 
 def lend(ctx: Context) -> Lending:
-    """How queues share time in this tick; what elastic queues are owed is remembered in the plan."""
+    """Time sharing of queues in this tick; the plan remembers the debt to elastic queues."""
     tenancy, queues = ctx.policy.tenancy, ctx.observation.snapshot.queues
     if not tenancy.time_sharing or len(queues.id) <= 2:  # the root and one queue: there is no other queue to share with
         return Lending()
@@ -163,7 +162,7 @@ def _behind(
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
     """Rows `behind`, `entitled` and `apart` of `Lending`.
 
-    While no other queue waits for its part, nothing that runs is behind.
+    While no other queue waits for its part, no running work is behind.
     """
     none, ledger = frozenset[int](), ctx.quota.ledger
     others = {queue for queue, shared in enumerate(shares) if shared and queue not in overused}
@@ -181,7 +180,7 @@ def _behind(
 
 
 def _overused(ctx: Context, shares: tuple[bool, ...]) -> dict[int, Overuse]:
-    """Queues that share time and used more than their part, of those that have work: running or waiting.
+    """Queues that share time and used more than their part, among those with running or waiting work.
 
     Past use fades by half in `tenancy.usage_half_life_s`; with 0 there is none.
     """
@@ -219,7 +218,7 @@ def _overused(ctx: Context, shares: tuple[bool, ...]) -> dict[int, Overuse]:
 
 
 def parts_gpus(ctx: Context) -> dict[str, float]:
-    """The part of the cluster of each queue that shares time, by name: its fair share if all asked for everything.
+    """The part of the cluster of each queue with time sharing (GPUs), by name: its fair share if all asked for all.
 
     Past use does not correct it.
     """
@@ -253,7 +252,7 @@ def _parts(ctx: Context) -> list[float]:
 
 
 def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:
-    """How the guarantee of each queue is kept: as the policy says for it, else for the nearest queue above."""
+    """The guarantee rule of each queue: from the policy for the queue, else from the nearest queue above."""
     found: list[GuaranteeRule] = []
     for name, parent in zip(queues.id.tolist(), queues.parent.tolist(), strict=True):
         above = found[parent] if 0 <= parent < len(found) else tenancy.guarantee
@@ -262,7 +261,7 @@ def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule
 
 
 def _waiting(ctx: Context) -> Parts:
-    """Gangs that wait and may start, at their least width."""
+    """Waiting gangs that may start, at their least width."""
     work, may = ctx.observation.snapshot.workloads, ctx.pending_table.may_ask & ~ctx.ahead
     at = np.flatnonzero(may)
     rows = ctx.pending[at]
@@ -277,7 +276,7 @@ def _kinds(ledger: QuotaLedger, models: list[int]) -> list[tuple[int, ...]]:
 
 
 def _running(ctx: Context) -> Parts:
-    """Gangs that run. What may not be preempted comes first; the others, for calm, count `index_ratio` times."""
+    """Running gangs. Protected ones rank first; the others, for calm, count `index_ratio` times."""
     claims, work = ctx.quota.running(), ctx.observation.snapshot.workloads
     rows = np.array([claim.row for claim in claims], np.int32)
     index = aged_index(ctx.outlook.index_per_s[rows], work.gpus[rows], np.zeros(len(rows)), ctx.policy.order)
@@ -296,9 +295,9 @@ def _within(
     *,
     beyond: bool = False,
 ) -> frozenset[int]:
-    """Rows of gangs of these queues that fit under what is due on their path together, the highest rank first.
+    """Rows of gangs of these queues that fit together under `due` on their path, the highest rank first.
 
-    `due` [kinds][queues] GPUs: guarantees, fair shares or parts. `beyond`: the last gang may reach beyond that.
+    `due` [kinds][queues] GPUs: guarantees, fair shares or parts. `beyond`: the last gang may reach beyond it.
     """
     mine = np.flatnonzero(parts.of(queues, len(ledger.paths)))
     if not len(mine):
@@ -332,7 +331,7 @@ def _book(ledger: QuotaLedger, left: list[list[float]], queue: int, kinds: tuple
 
 
 def _owed(ctx: Context, elastic: set[int], waiting: Parts) -> tuple[dict[int, float], dict[int, float]]:
-    """Since when elastic queues have been owed without a break, and until when they are kept like strict ones."""
+    """Start of the unbroken debt to each elastic queue, and the end of its time under the strict rule."""
     tenancy, now_s, names = ctx.policy.tenancy, ctx.now_s, ctx.observation.snapshot.queues.id
     ledger = ctx.quota.ledger
     short = {
@@ -359,6 +358,6 @@ def _owed(ctx: Context, elastic: set[int], waiting: Parts) -> tuple[dict[int, fl
 
 
 def _starting(ctx: Context) -> set[int]:
-    """Queues of gangs that wait with a start under way: until it has happened, the queue is still owed."""
+    """Queues of waiting gangs with a start under way: the queue stays owed until the start has happened."""
     work, rows = ctx.observation.snapshot.workloads, sorted(ctx.busy)
     return {int(work.queue[row]) for row in rows if work.state[row] == State.PENDING}

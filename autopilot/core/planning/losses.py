@@ -1,10 +1,9 @@
 """The cost of a stop: the expected loss, the worst case and, afterwards, the actual loss.
 
 A victim can save if its owner declares checkpoints on request, and if the write, with its turn at the store, fits
-within the grace. The probability that it saves is the share of its earlier requests that were answered by a
-checkpoint; that share is kept per workload and per tenant. A victim that does not save loses the time since its last
-periodic checkpoint, or since its start. Decisions use the mean of the two outcomes, plus the time of saving and of the
-restart.
+within the grace. The probability of a save is the share of checkpoints among the answers to earlier requests; that
+share is kept per workload and per tenant. A victim without a save loses the time since its last periodic checkpoint, or
+since its start. Decisions use the mean of the two outcomes, plus the time of saving and of the restart.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ STOP_KEPT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """The cost of stopping each gang now, in GPU-seconds. Shape [workloads]; 0 for work that holds no GPUs."""
+    """The cost of stopping each gang now, in GPU-seconds. Shape [workloads]; 0 for work without GPUs."""
 
     expected_gpu_s: F64  # mean progress to be repeated
     worst_gpu_s: F64  # progress to be repeated if it does not save
@@ -48,12 +47,12 @@ class Losses:
 
     @property
     def price_gpu_s(self) -> F64:
-        """The cost that is weighed against the benefit: expected loss plus overhead."""
+        """The cost weighed against the benefit: expected loss plus overhead."""
         return self.expected_gpu_s + self.overhead_gpu_s
 
 
 def stop_losses(snapshot: ClusterSnapshot, at_s: float, saves_ratio: F64) -> Losses:
-    """The cost of stopping each gang at `at_s`. `saves_ratio` [workloads] is the probability that it saves."""
+    """The cost of stopping each gang at `at_s`. `saves_ratio` [workloads]: the probability of a save."""
     work, held = snapshot.workloads, snapshot.placements
     gpus = np.bincount(held.workload, entry_milli(held) / GPU_MILLI, minlength=len(work.id))
     worst = gpus * _unsaved_s(work, at_s)
@@ -62,7 +61,7 @@ def stop_losses(snapshot: ClusterSnapshot, at_s: float, saves_ratio: F64) -> Los
 
 
 def _unsaved_s(work: WorkloadTable, at_s: float) -> F64:
-    """Progress that is in no checkpoint, in seconds: since the last observed checkpoint, else since the start.
+    """Progress outside of every checkpoint (s): since the last observed checkpoint, else since the start.
 
     If none was observed and the work states its interval, it is at most one interval. It is 0 for an unknown start.
     """
@@ -96,7 +95,7 @@ def share(counts: tuple[float, float] | None, prior: float) -> float:
 
 
 def remember_stops(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory with the stops that are instructed now: victims that are evicted or shrunk."""
+    """Memory with the stops instructed now: evicted or shrunk victims."""
     if not planned.stops:
         return memory
     observation = planned.observation
@@ -133,7 +132,7 @@ def _asked(effect: Instruction) -> bool:
 
 
 def _for_others(effect: Instruction) -> bool:
-    """True for an eviction that makes room for other work."""
+    """True for an eviction to make room for other work."""
     reason = effect.operation.takes
     return effect.operation.stops and reason is not None and reason.for_others
 
@@ -141,9 +140,9 @@ def _for_others(effect: Instruction) -> bool:
 def settle_stops(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory with the save statistics and the counts of completed stops. Their actual losses are noted in `tick`.
 
-    A stop is complete when its workload shows a later incarnation or has ended. A stop whose effect failed, or that is
-    not complete within STOP_KEPT_S, is forgotten. A declined stop counts as a request without a checkpoint; one that
-    could not be requested makes the work count as not saving.
+    A stop is complete at a later incarnation or the end of its workload. A stop with a failed effect, or incomplete
+    after STOP_KEPT_S, is forgotten. A declined stop counts as a request without a checkpoint; after a stop without a
+    possible request the work counts as not saving.
     """
     observation = tick.observation
     if not memory.losses.stops:
@@ -183,9 +182,9 @@ def settle_stops(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def _not_saving(memory: ControllerMemory, unasked: Sequence[str]) -> ControllerMemory:
-    """Memory in which work that could not be asked for a checkpoint counts as work that does not save.
+    """Memory that counts work as not saving if no checkpoint could be requested of it.
 
-    Requests that it answers later correct that. Its tenant is not judged by it: the cluster refused the request.
+    Its answers to later requests correct that. Its tenant is not judged by it: the cluster refused the request.
     """
     if not unasked:
         return memory
@@ -209,7 +208,7 @@ def _failed(outcome: Outcome | None) -> bool:
 
 
 def _learn(memory: ControllerMemory, asked: list[tuple[Stop, bool]], rows: Mapping[str, int]) -> ControllerMemory:
-    """Memory with the answers to requests to save; entries of workloads that are gone are dropped."""
+    """Memory with the answers to requests to save, without entries of vanished workloads."""
     if not asked:
         return memory
     tenants, workloads = dict(memory.losses.tenant_saves), dict(memory.losses.workload_saves)

@@ -1,4 +1,4 @@
-"""Places for gangs under the plan so far: what is free, not held for others, and within the limits of GPU models."""
+"""Places for gangs under the plan so far: free room, not held for others, within the limits of GPU models."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ HINT = 1e-9
 
 
 def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spared: I32 | None = None) -> Fit | Miss:
-    """Room for the gang at `at` on what is free now and not held for others.
+    """Room for the gang at `at` on free GPUs not held for others.
 
-    `displacing`: room that is held tentatively counts too, but last where it is `spared` (`held_for_others` before
-    victims left). Otherwise a gang could start on held room, and its victims would have left for nothing. What is
-    held and the guarantee of the gang takes precedence over is used last too.
+    `displacing`: tentatively held room counts too, but last where it is `spared` (`held_for_others` before victims
+    left). Otherwise a gang could start on held room, and its victims would have left for nothing. Room held by others,
+    but overruled by the guarantee of the gang, is used last too.
     """
     row = int(ctx.pending[at])
     if row in ctx.members:
@@ -95,12 +95,12 @@ def place(ctx: Context, at: int, shape: Shape, *, displacing: bool = False, spar
 
 
 def barred_for(ctx: Context, at: int) -> I32:
-    """MIG instances that are held for others than the gang at `at`."""
+    """MIG instances held for others than the gang at `at`."""
     return barred_instances(ctx, float(ctx.gap_end_s[at]), int(ctx.pending[at]))
 
 
 def _apart(ctx: Context, row: int) -> F64 | None:
-    """What each node costs because replicas of the same service are there or in its zone; None for other work."""
+    """Cost of each node for replicas of the same service there or in its zone; None for other work."""
     snapshot, weight = ctx.observation.snapshot, ctx.policy.placement.replicas
     service = int(snapshot.workloads.service[row])
     if service < 0 or weight <= 0:
@@ -113,7 +113,7 @@ def _apart(ctx: Context, row: int) -> F64 | None:
 
 
 def _liked(ctx: Context, row: int) -> F64 | None:
-    """How many of the hints that the gang prefers each node has; None where it prefers none, or no node has one."""
+    """Number of the gang's preferred hints on each node; None without preferences, or without a node that has one."""
     prefers = int(ctx.observation.snapshot.workloads.prefers[row])
     if not prefers:
         return None
@@ -122,7 +122,7 @@ def _liked(ctx: Context, row: int) -> F64 | None:
 
 
 def _kept_term(found: Fit, kept: F64) -> Evidence:
-    """How many nodes are left to wider gangs, and whether this place had to use them."""
+    """The number of nodes left to wider gangs, with a word if this place had to use them."""
     why = "; it fits on no others" if kept[found.nodes].any() else ""
     return Evidence("kept_clear", int((kept > 0).sum()), f"nodes left to wider gangs that are expected{why}")
 
@@ -143,9 +143,9 @@ def held_for_others(ctx: Context, at: int) -> I32:
 
 
 def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
-    """Set if there are too few GPUs, whatever else the gang needs; one count serves all gangs of equal members.
+    """Set for too few GPUs, regardless of the other needs of the gang; one count serves all gangs of equal members.
 
-    `room` [nodes]: what is free and not held for others, one array for one answer (`Context.room`).
+    `room` [nodes]: free GPUs not held for others, one array for one answer (`Context.room`).
     """
     if not shape.whole_gpus:
         return None
@@ -161,14 +161,15 @@ def short(ctx: Context, shape: Shape, room: I32) -> Miss | None:
 
 
 def within_limits(ctx: Context, row: int, shape: Shape) -> Shape:
-    """The shape without GPU models whose limits leave too little."""
+    """The shape without GPU models with too little left under their limits."""
     models = ctx.quota.open_models(row, shape.gpus)
     return shape if models == shape.models else replace(shape, models=models)
 
 
 def room_beside(ctx: Context, row: int, room: I32) -> I32:
-    """Free GPUs per node where more members of a running gang may go: in its domain or, if each member has a node of
-    its own, on nodes without one. Shape [nodes].
+    """Free GPUs per node for more members of a running gang. Shape [nodes].
+
+    They are in its domain or, if each member has a node of its own, on nodes without one.
     """
     snapshot = ctx.observation.snapshot
     topology = int(snapshot.workloads.topology[row])
@@ -183,7 +184,7 @@ def room_beside(ctx: Context, row: int, room: I32) -> I32:
 
 
 def elsewhere(ctx: Context, row: int, gpus: int) -> Fit | None:
-    """A place for a gang that was taken off the what-if, at this width."""
+    """A place for a gang taken off the what-if, at this width."""
     shape = ctx.shape(row, gpus)
     if row in ctx.members:  # members that differ are placed when they start, not here
         return None

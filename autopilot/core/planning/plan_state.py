@@ -1,7 +1,16 @@
-"""The plan of one tick so far: what actions and the planner have added to it.
+"""The plan of one tick so far: additions by actions and the planner.
 
-It changes only through the methods below. Guards and explanations read its fields. Arrays over the pending gangs have
-the order of `Context.pending`.
+Theory of operation. Arrays over the pending gangs have the order of `Context.pending`; a gang is named by its position
+there (`at`), other work by its row. Each pending gang has its turn once (`take_turn`). At its turn a start stands
+(`decide`), or a refusal states code, value and threshold (`refuse`); a later, better reason replaces an earlier one.
+The rest, in the order of turns, are the candidates of the later actions (`undecided`) and become the refusals of the
+plan.
+
+The plan also predicts. `gpu_free_at_s` has the predicted free time of each GPU; a start moves it (`foresee`), and
+`leave` counts on the leaving of victims. Holds keep room (`held`) or quota (`quota_holds`) for later starts; each start
+that outlives a hold lowers its spare room (`use_spare`).
+
+Guards and explanations read the fields; changes go only through the methods below.
 """
 
 from __future__ import annotations
@@ -26,12 +35,12 @@ NO_TURN = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A reservation as the planner works with it: rows instead of names, and what others may still use.
+    """A reservation in the form of the planner: rows instead of names, and the room left to others.
 
-    Over the nodes of the reservation: `counts`, the GPUs it takes on each, and `spare`, those that work which
-    outlives `start_s` may use. A hold of MIG instances takes no GPUs: it has the `instances` (rows) that are free by
-    then, and in `left` [1] the number of them that such work may use. `lent`: what it takes above the guarantee of its
-    queue (on each node; of instances, their number [1]). Guarantees of other queues take precedence over it.
+    Over the nodes of the reservation: `counts`, its GPUs on each, and `spare`, the GPUs open to work with an end after
+    `start_s`. A hold of MIG instances takes no GPUs: it has the `instances` (rows) free by then, and in `left` [1] the
+    number of them open to such work. `lent`: its part above the guarantee of its queue (on each node; of instances,
+    their number [1]). Guarantees of other queues take precedence over it.
     """
 
     row: int
@@ -49,9 +58,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class QuotaHold:
-    """Quota that is kept for an overdue gang: in `queue` and below it, of a kind, all of it by `ready_s`.
+    """Quota kept for an overdue gang: in `queue` and below it, of a kind, all of it by `ready_s`.
 
-    `sheltered`: room in a guarantee, which only work that may not be preempted takes; else room under a limit.
+    `sheltered`: room in a guarantee, only taken by work that may not be preempted; else room under a limit.
     """
 
     row: int
@@ -72,7 +81,7 @@ time that is 48 in an hour, above the default budget of 20.
 
 @dataclass(slots=True)
 class PlanState:
-    """What is planned so far in this tick."""
+    """The plan so far in this tick."""
 
     gpu_free_at_s: F64  # when each GPU comes free by prediction; -inf now, inf never, [gpus]
     taken: Bools  # gangs that are already decided, [pending]
@@ -114,7 +123,7 @@ class PlanState:
     # --- gangs that wait ---------------------------------------------------------------------
 
     def take_turn(self, at: int) -> None:
-        """Note that the gang at `at` has its turn now."""
+        """Note the turn of the gang at `at`."""
         self.turn[at] = self.turns_taken
         self.turns_taken += 1
 
@@ -123,28 +132,28 @@ class PlanState:
         self.asking = positions
 
     def decide(self, at: int, stands: bool) -> bool:
-        """Note whether the start of the gang at `at` stands; the same answer."""
+        """Note if the start of the gang at `at` stands; the same answer."""
         self.taken[at] = stands
         return stands
 
     def refuse(self, position: int | NDArray[np.integer], miss: Miss) -> None:
-        """Note why the pending row(s) at `position` wait; a later, better reason replaces it."""
+        """Note the reason for the wait of the pending row(s) at `position`; a later, better reason replaces it."""
         self.code[position] = CODE_INDEX[miss.code]
         self.value[position] = miss.value
         self.threshold[position] = miss.threshold
 
     def undecided(self) -> NDArray[np.intp]:
-        """Positions that wait still, in the order of their turns."""
+        """Positions still waiting, in the order of their turns."""
         left = np.flatnonzero(~self.taken)
         return left[np.argsort(self.turn[left], kind="stable")]
 
     def refusals(self, pending: I32) -> Refusals:
-        """Columns for every pending row that was not proposed, in the order of turns."""
+        """Columns for every pending row without a proposal, in the order of turns."""
         left = self.undecided()
         return Refusals(CODES, pending[left], self.code[left], self.value[left], self.threshold[left])
 
     def try_moves(self, at: int) -> None:
-        """Note that moves were proposed for the gang at `at`."""
+        """Note a proposal of moves for the gang at `at`."""
         self.moves_tried.add(at)
 
     # --- holds and promises ------------------------------------------------------------------
@@ -154,7 +163,7 @@ class PlanState:
         self.held.append(held)
 
     def drop_hold(self, row: int) -> None:
-        """Give back the room that is held for the gang of `row`."""
+        """Give back the room held for the gang of `row`."""
         self.held = [held for held in self.held if held.row != row]
 
     def hold_quota(self, holds: Iterable[QuotaHold]) -> None:
@@ -166,7 +175,7 @@ class PlanState:
         self.quota_taken.update(uids)
 
     def ask(self, row: int) -> None:
-        """Note a start that waits for an approval of its own, or for that of the start which makes its room."""
+        """Note a start that waits for its own approval, or for the approval of the start that makes its room."""
         self.asked.append(row)
 
     def release(self, workload: str) -> None:
@@ -184,7 +193,7 @@ class PlanState:
         self.recuts.append(pool)
 
     def drain(self, uuids: Iterable[str]) -> None:
-        """Note GPUs that are drained from now on."""
+        """Note GPUs to be drained from now on."""
         self.drained.update(uuids)
 
     def let_go(self, uuids: Iterable[str]) -> None:
@@ -192,7 +201,7 @@ class PlanState:
         self.gone.update(uuids)
 
     def serve(self, at: int, seconds: float, gpus: tuple[str, ...] = ()) -> None:
-        """Note that a change of geometry makes room for the gang at `at` within `seconds`; nothing is preempted for it.
+        """Note a change of geometry with room for the gang at `at` within `seconds`; nothing is preempted for it.
 
         `gpus`: UUIDs of the GPUs that become whole for it.
         """
@@ -203,17 +212,18 @@ class PlanState:
     # --- nodes -------------------------------------------------------------------------------
 
     def not_needed(self, nodes: Iterable[str]) -> None:
-        """Note the nodes that nothing needs."""
+        """Note the nodes without any need."""
         self.unneeded = tuple(nodes)
 
     # --- running work ------------------------------------------------------------------------
 
     def foresee(self, layout: Layout, end_s: float) -> None:
-        """Note until when these GPUs are used by prediction."""
+        """Note the predicted end of the use of these GPUs."""
         self.gpu_free_at_s[layout.gpu] = end_s
 
     def use_spare(self, holds: Sequence[Held], gpus_per_node: I32, instances: I32, sign: int = 1) -> None:
-        """Take GPUs and instances (rows) off what these reservations can spare; with -1 give them back.
+        """Take GPUs and instances (rows) off the spare room of these reservations; with -1 give them back.
+
         `gpus_per_node` [nodes].
         """
         for held in holds:
@@ -222,45 +232,45 @@ class PlanState:
                 held.left[0] -= sign * np.isin(instances, held.instances).sum()
 
     def spares(self) -> list[tuple[I32, I32]]:
-        """What the holds can spare now, for `restore_spares`."""
+        """Spare room of the holds now, for `restore_spares`."""
         return [(held.spare.copy(), held.left.copy()) for held in self.held]
 
     def restore_spares(self, spares: Sequence[tuple[I32, I32]]) -> None:
-        """Restore what `spares` returned."""
+        """Restore the answer of `spares`."""
         for held, (spare, left) in zip(self.held, spares, strict=True):
             held.spare[:], held.left[:] = spare, left
 
     def leave(self, row: int, keeps: Layout | None = None) -> None:
-        """Count on a running gang's leaving, but for what it keeps."""
+        """Count on the leaving of a running gang, except for `keeps`."""
         self.leaving[row] = keeps
 
     def accept(self, disruptions: Iterable[Disruption]) -> None:
-        """Count disruptions that the guards accepted."""
+        """Count disruptions accepted by the guards."""
         self.accepted.extend(disruptions)
 
     def recommend(self, victims: Mapping[int, tuple[Layout, Layout | None]]) -> None:
-        """Note what victims of a recommendation hold, and what each would keep."""
+        """Note victims of a recommendation: the layout of each, and its rest after a shrink."""
         self.paper.update(victims)
 
     def exceed(self, rows: Iterable[int], *, of_cluster: bool) -> None:
-        """Note that a budget, of the cluster or a narrower one, refused to stop or move these gangs together."""
+        """Note the refusal of a budget, of the cluster or a narrower one, to stop or move these gangs together."""
         victims = frozenset(rows)
         self.over_budget.add(victims)
         if of_cluster:
             self.turned_away.append(len(victims))
 
     def exhausted(self, victims: int = 1) -> bool:
-        """True when budgets of the cluster have refused enough proposals in this tick, one of as few victims."""
+        """True once budgets of the cluster have refused enough proposals in this tick, one of as few victims."""
         return len(self.turned_away) >= ENOUGH and victims >= min(self.turned_away)
 
     def want(self, layouts: Iterable[Layout]) -> None:
-        """Keep elastic gangs off places that a preemption needs which a guard holds back for now."""
+        """Keep elastic gangs off places of a preemption that a guard holds back for now."""
         self.wanted.extend(layouts)
 
     # --- what is remembered and reported -----------------------------------------------------
 
     def since_s(self, condition: Condition, otherwise_s: float) -> float:
-        """Since when a condition holds that holds now; `otherwise_s` when it is new to this tick."""
+        """Start of a present condition; `otherwise_s` for one that is new to this tick."""
         return self.conditions.setdefault(condition, otherwise_s)
 
     def remember(self, conditions: Mapping[Condition, float]) -> None:
@@ -268,7 +278,7 @@ class PlanState:
         self.conditions.update(conditions)
 
     def note(self, note: Note) -> None:
-        """Report why an action did nothing."""
+        """Report the reason for an action without effect."""
         self.notes.append(note)
 
     def wake_at(self, *times_s: float) -> None:

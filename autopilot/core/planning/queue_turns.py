@@ -1,4 +1,4 @@
-"""The order of service of one tick over the gangs that may start."""
+"""The order of service of one tick over the startable gangs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_APPROVED = 2
 
 
 def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
-    """The order of service over these positions, which follows the books as they change."""
+    """The order of service over these positions. It follows the books as they change."""
     work = ctx.observation.snapshot.workloads
     rows = ctx.pending[positions]
     overdue = overdue_mask(work, rows, ctx.review_now_s, ctx.policy.order) | _returning(ctx, rows)
@@ -61,14 +61,16 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
 
 
 def _hosts(ctx: Context) -> list[tuple[float, float]]:
-    """CPU (milli) and memory (MiB) that the start of each pending gang at full width adds, as Quota.host_of counts."""
+    """CPU (milli) and memory (MiB) added by a start of each pending gang at full width, counted as by Quota.host_of."""
     work, rows = ctx.observation.snapshot.workloads, ctx.pending
     members = work.gpus[rows] / np.maximum(work.gpus_per_member[rows], 1)
     return list(zip((work.cpu_milli[rows] * members).tolist(), (work.memory_mib[rows] * members).tolist(), strict=True))
 
 
 def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
-    """Where queues share time: tiers of the queues from the top, then what takes back at once, then the index."""
+    """The key under time sharing: tiers of the queues from the top, then gangs that take back at once, then
+    the index.
+    """
     ledger, line, lending = ctx.quota.ledger, ctx.pending_table, ctx.lending
     priority: list[int] = ledger.queues.priority.tolist()
     deepest = max(map(len, ledger.paths))
@@ -94,15 +96,14 @@ def _shared_key(ctx: Context) -> Callable[[int], tuple[float, ...]]:
 
 
 def approved_starts(ctx: Context, rows: NDArray[np.integer]) -> Bools:
-    """Gangs whose start a person approved. Shape [rows]."""
+    """True for gangs with a start approved by a person. Shape [rows]."""
     return approval_ranks(ctx, rows) < NOT_APPROVED
 
 
 def approval_ranks(ctx: Context, rows: NDArray[np.integer]) -> I8:
-    """0 for gangs whose start a person approved in the place of victims, 1 for others that are approved, else
-    NOT_APPROVED. Shape [rows].
+    """0 for gangs with a start approved in the place of victims, 1 for other approved gangs, else NOT_APPROVED. [rows].
 
-    Starts that were shown without victims may rest on the victims of another: those that may take them come first.
+    Starts shown without victims may rest on the victims of another: those that may take them come first.
     """
     ranks: dict[str, int] = {}
     for each in ctx.memory.people.approvals.values():
@@ -115,7 +116,7 @@ def approval_ranks(ctx: Context, rows: NDArray[np.integer]) -> I8:
 
 
 def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:
-    """Suspended work whose owner is back, as far as the guarantee of its queue reaches. Shape [rows].
+    """Suspended work of a returned owner, as far as the guarantee of its queue reaches. Shape [rows].
 
     It comes before other work of its class, oldest first, as overdue gangs do; above the guarantee it keeps its place.
     """
@@ -137,7 +138,7 @@ def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:
 
 
 def returning_rows(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set[int]:
-    """Rows of suspended work, and of replicas taken from a service, whose owner is back and that wait for GPUs."""
+    """Rows of waiting work of a returned owner: suspended work, and replicas taken from a service."""
     work, services = snapshot.workloads, snapshot.services
     uids = [uid for uid, record in memory.idle.records.items() if record.step == IdleStep.RETURNED]
     rows: list[int] = np.flatnonzero(named(work.uid, uids)).tolist() if uids else []

@@ -1,4 +1,4 @@
-"""The quota side of one tick: the books, the rule set in force, and gangs as the rules see them."""
+"""The quota side of one tick: the books, the rule set in force, and gangs in the terms of the rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_MODEL = 1 << 62
 
 @dataclass(slots=True)
 class Quota:
-    """Books of the moment and what is asked of them. `lost_gpu_s` [workloads]: what stopping a gang would lose."""
+    """Books of the moment, with the questions asked of them. `lost_gpu_s` [workloads]: the loss of stopping a gang."""
 
     snapshot: ClusterSnapshot
     ledger: QuotaLedger
@@ -60,16 +60,17 @@ class Quota:
         return self.rules.owed(self.ledger, claim)
 
     def guaranteed(self, most: int, claim: Callable[[int], Claim]) -> int:
-        """The greatest number up to `most` whose claim is inside; `most` where nothing is guaranteed."""
+        """The greatest number up to `most` with its claim inside; `most` without any guarantee."""
         if not self.ledger.guarantee_binds:
             return most
         return bisect_left(range(1, most + 1), True, key=lambda number: not self.inside(claim(number)))
 
     def open_models(self, row: int, gpus: int) -> int:
-        """GPU models that a gang of this width may use: those it asks for, without those whose limit leaves too little.
+        """GPU models open to a gang of this width: those it asks for, except those with too little left under their
+        limit.
 
-        A bit set over the model codes, 0 for any, `NO_MODEL` for none. A gang that asks for one model draws on that
-        kind alone, and the rules check its limit.
+        A bit set over the model codes, 0 for any, `NO_MODEL` for none. A gang asking for one model draws on that kind
+        alone, and the rules check its limit.
         """
         asked = int(self.snapshot.workloads.gpu_models[row])
         if not self.ledger.limits_models or (asked and not asked & (asked - 1)):
@@ -84,7 +85,7 @@ class Quota:
         return asked if left == models else sum(1 << code for code in left) or NO_MODEL
 
     def claim(self, row: int, gpus: int) -> Claim:
-        """A gang that waits, at a width in GPUs, shares or instances."""
+        """A waiting gang, at a width in GPUs, shares or instances."""
         claim = self._claims_made.get((row, gpus))
         if claim is None:
             claim = self._claims_made[row, gpus] = self._claim(row, gpus)
@@ -109,10 +110,10 @@ class Quota:
         )
 
     def running(self, *, owed: bool = False) -> Running:
-        """Gangs that hold GPUs and may be evicted: not leaving, not stuck, not in the plan of this tick already.
+        """Gangs on GPUs that may be evicted: not leaving, not stuck, not in the plan of this tick already.
 
-        `owed`: for work that is owed by contract, to which lent and late work yields too. `leaving` only grows, so its
-        length tells whether an earlier answer holds.
+        `owed`: for work owed by contract; lent and late work yields to it too. `leaving` only grows, so its length
+        dates an earlier answer.
         """
         owed = owed and bool(self.lent or self.late)
         if self._running is None:
@@ -131,11 +132,11 @@ class Quota:
 
     @property
     def yielding(self) -> frozenset[int]:
-        """Rows of protected work that may be taken for work that is owed by contract."""
+        """Rows of protected work that may be taken for work owed by contract."""
         return self.lent | self.late
 
     def _with_protected(self) -> Running:
-        """Running gangs with the protected work that yields, as preemptible ones: lent work, then late work."""
+        """Running gangs with the yielding protected work as preemptible ones: lent work, then late work."""
         work, yields = self.snapshot.workloads, self.yielding
         may = np.zeros(len(work.id), np.bool_)
         may[list(yields)] = True
@@ -180,7 +181,7 @@ class Quota:
         return (ALL,) if kind == ALL else (ALL, kind)
 
     def book(self, row: int, layout: Layout, sign: int = 1) -> None:
-        """Book a layout that a gang takes (or, with -1, gives up). Parts that are leaving do not count."""
+        """Book a layout taken by a gang (or, with -1, given up). Leaving parts do not count."""
         work, snapshot = self.snapshot.workloads, self.snapshot
         queue, preemptible = int(work.queue[row]), not self.protected[row] or row in self.lent
         gpus = layout.parts
@@ -199,7 +200,7 @@ class Quota:
                 self.ledger.add(queue, sign * held, (kind,), preemptible=preemptible)
 
     def host_of(self, row: int, gpus: int) -> tuple[float, float]:
-        """CPU (milli) and memory (MiB) that belong to this many GPUs, shares or instances of a gang."""
+        """CPU (milli) and memory (MiB) for this many GPUs, shares or instances of a gang."""
         work = self.snapshot.workloads
         part = gpus / max(int(work.gpus_per_member[row]), 1)
         return float(work.cpu_milli[row]) * part, float(work.memory_mib[row]) * part
@@ -259,5 +260,5 @@ def build_quota(
 
 
 def sheltered_classes(rules: Protection) -> frozenset[int]:
-    """Codes of the SLO classes whose work the policy protects."""
+    """Codes of the SLO classes protected by the policy."""
     return frozenset(SLO_CLASS_NAMES.index(name) for name in rules.classes)

@@ -1,7 +1,7 @@
-"""How far one action searches in one tick, and in which order it reaches the waiting gangs.
+"""The bound on the search of one action in one tick, and its order over the waiting gangs.
 
 A search for victims or moves costs more on a larger cluster and with a longer queue. Its work is counted in steps, not
-in time, so that a decision is the same on every machine. Half of the steps go to the gangs whose turn comes first. The
+in time, so that a decision is the same on every machine. Half of the steps go to the gangs with the first turns. The
 other half starts at a place that changes with each review period: every waiting gang is reached in time, and nothing
 changes inside a period.
 """
@@ -20,7 +20,7 @@ LOOK = 20
 
 
 def within_steps(ctx: Context, order: Sequence[int], times: int = 1) -> Iterator[int]:
-    """The gangs of `order` that one action reaches in this tick. The caller adds its steps to `ctx.plan`.
+    """The gangs of `order` reached by one action in this tick. The caller adds its steps to `ctx.plan`.
 
     The bound is `times` that of the policy.
     """

@@ -1,4 +1,4 @@
-"""The words of a plan to which an approval of it is bound (core/decision/bound.py)."""
+"""The words of a plan that an approval of it is bound to (core/decision/bound.py)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from autopilot.core.placement.whatif import Layout
 
 
 def shown_whole(change: Change, *, contract: bool) -> str:
-    """What it takes from work that waits, the places, and every victim with what happens to it."""
+    """Its losses to waiting work, its places, and every victim with its fate."""
     taken = "".join(sorted(map(_taken, change.victims)))
     return f"{shown_sides(change, contract=contract)}|{_places(change.slots)}{taken}"
 
 
 def shown_sides(change: Change, *, contract: bool) -> str:
-    """Whether its victims leave by contract, and what it takes from work that waits; a turn is not taken."""
+    """A word for victims that leave by contract, and the losses of waiting work; a turn does not count as taken."""
     sides = [each for each in change.side_effects if each.what != Taken.TURN]
     taken = "".join(f"|{each.what}:{each.uid or each.workload}:{each.gpus:g}" for each in sides)
     return f"{'contract' if contract else ''}{taken}"
@@ -37,7 +37,7 @@ def shown_cut(geometry: Geometry | None) -> list[tuple[str, int]] | None:
 
 
 def shown_amount(layout: Layout, snapshot: ClusterSnapshot) -> str:
-    """What a start takes: for each node, in no order, its pool, its model, whether it is spot, and how many GPUs."""
+    """The GPUs of a start: for each node, in no order, its pool, its model, `spot` or not, and the number of GPUs."""
     nodes, counts = np.unique(snapshot.gpus.node[layout.gpu], return_counts=True)
     table, names = snapshot.nodes, snapshot.names
     taken = [
@@ -48,12 +48,12 @@ def shown_amount(layout: Layout, snapshot: ClusterSnapshot) -> str:
 
 
 def _taken(victim: Victim) -> str:
-    """What happens to a victim."""
+    """The fate of a victim."""
     name = f"{victim.workload}:{victim.uid}:{victim.incarnation}"
     return f"|-{name}:{victim.how}:{victim.gpus}>{_places(victim.keeps)}"
 
 
 def _places(slots: Sequence[Slot]) -> str:
-    """What is held on which node."""
+    """The GPUs held on each node."""
     held = Counter(f"{slot.node}{'/instance' if slot.instance else ''}:{slot.milli}" for slot in slots)
     return ",".join(f"{place}x{count}" for place, count in sorted(held.items()))

@@ -1,10 +1,10 @@
-"""When a gang that does not fit yet could start by prediction, and on which nodes.
+"""Predicted time and nodes of the start of a gang without a fit today.
 
 The plan reads the predicted free times of GPUs as a step function of capacity per node. It finds, by bisection over the
-distinct times, the first at which the gang's members fit (inside one domain if required). Inside one review period the
-plan depends on events alone, not on the clock, so that skipping a tick changes nothing; a planned start may therefore
-lie in the past when predictions ran late. Backfilled work of unknown length is expected to be evicted for the gang,
-once its reservation is firm.
+distinct times, the first fit of the gang's members (inside one domain if required). Inside one review period the plan
+depends on events alone, not on the clock, so that skipping a tick changes nothing; a planned start may therefore lie in
+the past if predictions ran late. Backfilled work of unknown length is expected to be evicted for the gang, once its
+reservation is firm.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class StartPlan:
 
 
 def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = None) -> StartPlan | None:
-    """When and where the gang of whole GPUs at `at` could start if nothing else were admitted; None for never.
+    """Time and nodes of the start of the gang of whole GPUs at `at` if nothing else were admitted; None for never.
 
-    `gpu_free_at_s` [gpus]: when GPUs come free to it, where that is not by prediction alone.
+    `gpu_free_at_s` [gpus]: free times of GPUs for it, if not by prediction alone.
     """
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
     free_at = _free_matrix(ctx, _free_at(ctx, at, ctx.plan.gpu_free_at_s) if gpu_free_at_s is None else gpu_free_at_s)
@@ -45,7 +45,7 @@ def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = 
 
 
 def promised_start_s(ctx: Context, at: int, shape: Shape, plan: StartPlan) -> float:
-    """By when the gang at `at` can be promised its start: as `plan`, if all work runs as long as it may.
+    """The latest start to promise to the gang at `at`: as `plan`, with all work running as long as it may.
 
     "As long as it may" is `reservation.promise_level`. The plan is for a likely start, so that little room idles before
     it; a promise is for a start that few gangs miss.
@@ -55,7 +55,7 @@ def promised_start_s(ctx: Context, at: int, shape: Shape, plan: StartPlan) -> fl
 
 
 def _free_late(ctx: Context) -> F64:
-    """When GPUs come free at the promise level, what was started in this tick included. Shape [gpus]."""
+    """Free times of GPUs at the promise level, starts of this tick included. Shape [gpus]."""
     level = ctx.policy.reservation.promise_level
     ends_s = predicted_ends(ctx.observation.snapshot.workloads, ctx.policy, ctx.outlook, ctx.review_now_s, level)
     by_work = gpu_free_at(ctx.whatif, ends_s)
@@ -68,7 +68,7 @@ def _free_late(ctx: Context) -> F64:
 
 
 def _earliest_s(ctx: Context, shape: Shape, free_at: F64) -> float | None:
-    """The first time at which the gang fits; None for never."""
+    """The first time with a fit of the gang; None for never."""
     if _one_member_a_node(ctx, shape):
         ready_s = np.sort(free_at[:, shape.per_member - 1])
         if len(ready_s) < shape.members or not ready_s[shape.members - 1] < np.inf:
@@ -97,7 +97,7 @@ def _one_member_a_node(ctx: Context, shape: Shape) -> bool:
 
 
 def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
-    """When each GPU comes free for the gang at `at`, from `gpu_free_at_s` [gpus] for all gangs. Shape [gpus].
+    """Free time of each GPU for the gang at `at`, from `gpu_free_at_s` [gpus] for all gangs. Shape [gpus].
 
     The end of backfilled work without a forecast is unknown; it is evicted for the gang once the gang's reservation is
     a promise (starting/backfill.py).
@@ -116,10 +116,10 @@ def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
 
 
 def _free_matrix(ctx: Context, gpu_free_at_s: F64) -> F64:
-    """Predicted free times per node, ascending: [nodes, GPUs of the largest node], inf where there is none.
+    """Predicted free times per node, ascending: [nodes, GPUs of the largest node], inf for a missing GPU.
 
-    GPUs held for one reservation are not there for another, but under conservative backfill, where
-    they come free again when their gang is predicted to end.
+    GPUs held for one reservation are missing for another, except under conservative backfill: there they come free
+    again at the predicted end of their gang.
     """
     nodes = ctx.observation.snapshot.nodes
     width = int(nodes.gpus.max(initial=0))
@@ -143,13 +143,13 @@ def _run_time(ctx: Context, row: int) -> float:
 
 
 def _capacity_at(free_at: F64, shape: Shape, time_s: float) -> tuple[I32, I32]:
-    """GPUs free at a time on each node, and how many members they make."""
+    """Free GPUs at a time on each node, and the number of members they make."""
     free = (free_at <= time_s).sum(axis=1).astype(np.int32)
     return free, members_on(shape, free)
 
 
 def _fits_at(ctx: Context, shape: Shape, by_gpu: F64, time_s: float) -> bool:
-    """True when the gang's members fit on what is free at `time_s`. `by_gpu`: free times, [GPUs of a node, nodes]."""
+    """True if the gang's members fit on the free GPUs at `time_s`. `by_gpu`: free times, [GPUs of a node, nodes]."""
     return fits_on(ctx.observation.snapshot.nodes, shape, (by_gpu <= time_s).sum(axis=0, dtype=np.int32))
 
 

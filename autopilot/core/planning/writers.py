@@ -1,4 +1,4 @@
-"""Checkpoints of victims: which cannot be written in time, their order, and which have no turn.
+"""Checkpoints of victims: those too slow for the grace, the order of the others, and those without a turn.
 
 The store serves a limited number of writers at a time (`preemption.checkpoint_writers`; 0: unknown, so turns are not
 planned). Within the grace, checkpoints are written in the order of work saved per byte. A victim without a turn is
@@ -22,7 +22,7 @@ from autopilot.core.model.stops import Save
 
 
 def cannot_save(work: WorkloadTable, grace_s: float) -> Bools:
-    """Gangs that write no checkpoint on request within a grace: they do not declare it, write none, or take longer.
+    """Gangs without a checkpoint on request within a grace: they do not declare it, write none, or take longer.
 
     Shape [workloads]. Work that does not declare it is never asked, so it would keep its place or lose its progress. A
     gang that declares it and no time of writing is asked.
@@ -39,11 +39,10 @@ def in_turn(
     now_s: float,
     policy: Policy,
 ) -> tuple[Instruction, ...]:
-    """Effects in the order in which their checkpoints are requested: most work saved per byte first.
+    """Effects in the order of their requests for checkpoints: most work saved per byte first.
 
-    Bytes are measured by the time to write them. Ties, and effects without a checkpoint, keep their order.
-    `lost_gpu_s` [workloads] is the loss of stopping each gang without a checkpoint. `under_way` are the effects of
-    earlier ticks.
+    Bytes are measured by the time to write them. Ties, and effects without a checkpoint, keep their order. `lost_gpu_s`
+    [workloads] is the loss of stopping each gang without a checkpoint. `under_way` are the effects of earlier ticks.
     """
     work = snapshot.workloads
     rows = {str(name): row for row, name in enumerate(work.id.tolist())} if effects else {}
@@ -65,7 +64,7 @@ def in_turn(
 def writers_s(
     under_way: Iterable[InFlight], write_s: Mapping[str, float], snapshot: ClusterSnapshot, now_s: float, policy: Policy
 ) -> list[float]:
-    """How long each writer of the store is still busy, as a heap.
+    """Remaining busy time of each writer of the store (s), as a heap.
 
     Work that leaves without an instruction is assumed to start writing now.
     """

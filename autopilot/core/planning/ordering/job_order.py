@@ -1,14 +1,14 @@
 """The order of pending gangs inside a queue. (Between queues: core/planning/ordering/queue_order.py.)
 
-The keys are the class, then gangs that have waited longer than `max_wait_s` (oldest first), then the order of the
-queue: `submission` (priority, then age) or `index`.
+The keys are the class, then gangs with a wait beyond `max_wait_s` (oldest first), then the order of the queue:
+`submission` (priority, then age) or `index`.
 
 The index is the Gittins index of the run-time forecast (Gittins 1979; Aalto, Ayesta and Righter 2009): the maximum,
 over stopping times, of the probability that the job ends by then divided by the expected time spent by then. It is
-divided by GPUs to the power `width_exponent`, and raised with the waiting time of work that never ran. Paused work
-does not age: two equal gangs would preempt each other indefinitely. With an exact forecast the index is
-1 / remaining time, so the order is shortest first. With `hazard_weight` it is mixed with the hazard index of the
-forecast, which is the same maximum under hazards by age that were counted for the tenant and width.
+divided by GPUs to the power `width_exponent`, and raised with the waiting time of work that never ran. Paused work does
+not age: two equal gangs would preempt each other indefinitely. With an exact forecast the index is 1 / remaining time,
+so the order is shortest first. With `hazard_weight` it is mixed with the hazard index of the forecast: the same maximum
+under hazards by age, counted for the tenant and width.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ UNKNOWN_INDEX_PER_S = 1.0 / (4 * 3600.0)
 def gittins_per_s(levels: tuple[float, ...], times_s: F64) -> F64:
     """Gittins index of jobs from quantiles of their remaining run time, in 1/s. Shape [rows].
 
-    `times_s` is [rows, levels]. The index is the maximum over quantiles k of P(T <= t_k) / E[min(T, t_k)], where the
-    expectation is integrated over the quantile function (constant below the lowest level).
+    `times_s` is [rows, levels]. The index is the maximum over quantiles k of P(T <= t_k) / E[min(T, t_k)], with the
+    expectation integrated over the quantile function (constant below the lowest level).
     """
     steps = np.asarray(levels)
     times = np.maximum(times_s, 1.0)
@@ -43,7 +43,7 @@ def gittins_per_s(levels: tuple[float, ...], times_s: F64) -> F64:
 def mixed_index(index: F64, hazard_per_s: F64, order: Order) -> F64:
     """The hazard index^hazard_weight x index^(1 - hazard_weight), in 1/s. Shape [rows].
 
-    `index` alone where the hazard index is unknown (NaN), or not a positive number.
+    `index` alone for a hazard index that is unknown (NaN) or not a positive number.
     """
     weight = order.hazard_weight
     if not weight:
@@ -71,10 +71,10 @@ def service_order(
 ) -> NDArray[np.intp]:
     """Positions of `rows` (pending workloads) in the order of service.
 
-    `index` is the aged index, `median_s` the median remaining run time, `promised_since_s` the time at which the
-    reservation of a gang became firm (inf without one); all [rows]. Inside an `index` queue, short gangs come first,
-    then those with a firm reservation, oldest promise first, then the rest by index. Ties are broken by age, then by
-    row, so that equal states give equal orders.
+    `index` is the aged index, `median_s` the median remaining run time, `promised_since_s` the time of a gang's firm
+    reservation (inf without one); all [rows]. Inside an `index` queue, short gangs come first, then those with a firm
+    reservation, oldest promise first, then the rest by index. Ties are broken by age, then by row, so that equal states
+    give equal orders.
     """
     work, queues = snapshot.workloads, snapshot.queues
     queue = work.queue[rows]

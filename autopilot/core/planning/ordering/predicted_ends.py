@@ -17,16 +17,16 @@ from autopilot.core.planning.ordering.job_order import UNKNOWN_INDEX_PER_S, gitt
 
 
 def review_start(now_s: float, policy: Policy) -> float:
-    """Start of the review period that contains `now_s`."""
+    """Start of the review period around `now_s`."""
     return float(np.floor(now_s / policy.review.batch_s) * policy.review.batch_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Remaining run time of pending work and of work that holds GPUs, as of the start of the review period.
+    """Remaining run time of pending work and of work on GPUs, as of the start of the review period.
 
-    `left_s` is [workloads, levels]: NaN without a forecast, and for ended work. Progress kept from earlier
-    incarnations counts as served.
+    `left_s` is [workloads, levels]: NaN without a forecast, and for ended work. Progress kept from earlier incarnations
+    counts as served.
     """
 
     levels: tuple[float, ...]
@@ -39,7 +39,7 @@ class Outlook:
         return np.where(np.isnan(left), np.inf, left)
 
     def foretold(self, level: float) -> Bools:
-        """Where a forecast states that quantile; elsewhere only a declared limit ends the work. Shape [workloads]."""
+        """True with a forecast of that quantile; else only a declared limit ends the work. Shape [workloads]."""
         return ~np.isnan(self.left_s[:, self.levels.index(level)])
 
 
@@ -63,12 +63,12 @@ def look_out(work: WorkloadTable, forecast: RuntimeForecast | None, policy: Poli
 
 
 def _since(work: WorkloadTable, rows: I32, review_now_s: float) -> F64:
-    """When work that holds GPUs started; the start of the review if unknown. Shape [rows]."""
+    """Start of work on GPUs; the start of the review if unknown. Shape [rows]."""
     return np.maximum(known_or(work.start_s[rows], review_now_s), 0.0)
 
 
 class RunTimes(NamedTuple):
-    """Run times of pending rows, capped by declared limits; inf where nothing is known. Shape [rows]."""
+    """Run times of pending rows, capped by declared limits; inf without forecast and limit. Shape [rows]."""
 
     low_s: F64  # at the reservation level
     high_s: F64  # at the backfill level
@@ -86,7 +86,7 @@ def run_times(work: WorkloadTable, policy: Policy, outlook: Outlook, rows: I32) 
 
 
 def gap_ends(work: WorkloadTable, policy: Policy, rows: I32, now_s: float, run_high_s: F64, known: Bools) -> F64:
-    """When each pending gang ends at the backfill level if it starts now. Shape [rows].
+    """End of each pending gang at the backfill level if it starts now. Shape [rows].
 
     Preemptible work of unknown length fits any gap, because it can be evicted; other work of unknown length fits none.
     """
@@ -97,7 +97,7 @@ def gap_ends(work: WorkloadTable, policy: Policy, rows: I32, now_s: float, run_h
 
 
 def predicted_ends(work: WorkloadTable, policy: Policy, outlook: Outlook, review_now_s: float, level: float) -> F64:
-    """Predicted end of each workload that holds GPUs, at a level of `outlook`. Shape [workloads]; inf for others."""
+    """Predicted end of each workload on GPUs, at a level of `outlook`. Shape [workloads]; inf for others."""
     ends = np.full(len(work.id), np.inf)
     rows = np.flatnonzero(holding_mask(work)).astype(np.int32)
     since = _since(work, rows, review_now_s)
@@ -109,7 +109,7 @@ def predicted_ends(work: WorkloadTable, policy: Policy, outlook: Outlook, review
 
 
 def gpu_free_at(whatif: WhatIf, end_s: F64) -> F64:
-    """Predicted time at which each GPU comes free: -inf if it is free, inf if it is unusable. Shape [gpus]."""
+    """Predicted free time of each GPU: -inf if it is free, inf if it is unusable. Shape [gpus]."""
     held = whatif.snapshot.placements
     free_at = np.where(whatif.gpu_usable, -np.inf, np.inf)
     if len(held.gpu):
@@ -128,7 +128,7 @@ def may_reserve(
     now_s: float,
     review_now_s: float,
 ) -> Bools:
-    """Which of `rows` may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
+    """True for `rows` that may hold a reservation: whole GPUs, wide enough, not cooling down. Shape [rows].
 
     While the spread of the forecasts is too wide, only overdue gangs may: room held on a poor forecast is wasted.
     """

@@ -1,4 +1,4 @@
-"""The order of service between queues, which changes with every start.
+"""The order of service between queues, changing with every start.
 
 Latency-critical work comes before interactive work, and that before batch work. Within a class, the next gang is found
 by descending the queue tree. On each level the child is chosen by these keys: highest priority; an overdue next gang,
@@ -41,7 +41,7 @@ class QueueRotation:
         """`groups` are the classes in order; `submit_s` and `queues` are indexed by position.
 
         `head_key` orders the first gangs of all queues and must not decrease while use grows; None: the queue tree
-        orders them. `host` returns the CPU and memory that the start of the gang at a position would add.
+        orders them. `host` returns the added CPU and memory for a start of the gang at a position.
         """
         self._books, self._submit_s, self._queues = ledger, submit_s, queues
         self._extra, self._head_key, self._host = extra, head_key, host
@@ -76,7 +76,7 @@ class QueueRotation:
             self._stale = True
 
     def again(self, position: int, rank: Callable[[int], Key]) -> None:
-        """Return a position to its queue, after the gangs whose `rank` is lower than its own."""
+        """Return a position to its queue, after the gangs of lower `rank`."""
         line = self._lines.setdefault(self._queues[position], [])
         own, at = rank(position), 0
         while at < len(line) and rank(line[at]) < own:

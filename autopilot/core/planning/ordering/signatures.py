@@ -12,7 +12,7 @@ from autopilot.core.model.snapshot import I32, I64, Bools, Gate, WorkloadTable
 
 @dataclass(frozen=True, slots=True)
 class PendingTable:
-    """Columns of pending gangs. Columns read by element are plain lists, which takes a tenth of the time."""
+    """Columns of pending gangs. Columns read by element are plain lists: this takes a tenth of the time."""
 
     queue: list[int]
     least_gpus: list[int]  # GPUs of the smallest start: whole members, at least the minimum
@@ -25,8 +25,9 @@ class PendingTable:
 def pending_table(
     work: WorkloadTable, rows: I32, classes: I32, members: Collection[int], now_s: float, protected: Bools
 ) -> PendingTable:
-    """The columns of pending `rows` of shape `classes`. `members`: rows of gangs whose members differ. `protected`:
-    of all work.
+    """The columns of pending `rows` of shape `classes`.
+
+    `members`: rows of gangs with unequal members. `protected`: of all work.
     """
     differ = np.isin(rows, np.fromiter(members, np.int32, len(members)))
     early = now_s < work.submit_s[rows] + work.preemption_delay_s[rows]  # the same sum as in the timer
