@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from autopilot.core.geometry.mig_recut import CutGpu, MigRequest, Replan, check_gpu, replan
 from autopilot.core.hardware import mig
 from autopilot.core.hardware.mig import GpuModel, Placement
 from autopilot.core.model.errors import InputError
 from tests.conformance.cases import Case, MigGpu, Profiles
 from tests.conformance.compare import Difference
+from tests.conformance.recut import CutGpu, Instance, MigRequest, Replan, check_gpu, replan
 
 
 def compare_fit(case: Case) -> list[Difference]:
@@ -72,7 +72,8 @@ def _gpu(case: Case, gpu: MigGpu) -> CutGpu:
     used, free = _named([model], gpu.used), _named([model], gpu.free)
     stated = case.placements.get(str(gpu.index))
     if stated is None:
-        return CutGpu.from_counts(gpu.node, gpu.index, gpu.model, used, free)
+        unknown = [tuple[Instance, ...]((name, None) for name in part.elements()) for part in (used, free)]
+        return CutGpu(gpu.node, gpu.index, gpu.model, unknown[0], unknown[1])
     if sum(other.index == gpu.index for other in case.gpus) > 1:
         raise InputError(f"placements.{gpu.index}: several GPUs have this index")
     places = [tuple((_name(model, profile), start) for profile, start in part) for part in (stated.used, stated.free)]

@@ -1,4 +1,4 @@
-"""Facts about NVIDIA hardware: MIG geometry and re-cutting, the DCGM fields, and XID errors.
+"""Facts about NVIDIA hardware: MIG geometry, the DCGM fields, and XID errors.
 
 Theory of operation. Each file holds one vocabulary as a table with its source, and small functions over it: dcgm.py
 the fields, units and blank values of telemetry; gpu_products.py the names of products; mig_facts.py (generated) and
