@@ -1,7 +1,7 @@
-"""Effects: what an action may propose, and what becomes of it.
+"""Effects: the proposals open to an action, and their fate.
 
-Theory of operation. An action submits a draft of a verb. What the planner accepts becomes an instruction, and an
+Theory of operation. An action submits a draft of a verb. A draft accepted by the planner becomes an instruction, and an
 instruction under way is followed until it is done, late or refused (`lifecycle.py`). A start that waits for its victims
-is pipelined (`pipelined.py`). One verb is one file with its draft, its change and its operation: those that many
-capabilities use are here, and the others stand in the room of their capability.
+is pipelined (`pipelined.py`). One verb is one file with its draft, its change and its operation: the verbs of many
+capabilities are here, and the others stand in the room of their capability.
 """

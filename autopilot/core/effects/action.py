@@ -1,4 +1,4 @@
-"""What an action is: one object, defined in the file of the action, listed in the table `ACTIONS`."""
+"""The form of an action: one object, defined in the file of the action, listed in the table `ACTIONS`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from autopilot.core.planning.context import Context
 
 
 def no_timers(_ctx: Context) -> list[float]:
-    """An action that decides nothing anew by time alone, or that appends to `Context.wake_s` while it proposes."""
+    """Timers of an action that decides nothing anew by time alone, or appends to `Context.wake_s` while it proposes."""
     return []
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action: what it is for, how it proposes, and every case of its proposals and notes."""
+    """An action: its purpose, its proposing function, and every case of its proposals and notes."""
 
     name: str
     about: str  # one clause, for the report

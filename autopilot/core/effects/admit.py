@@ -24,7 +24,7 @@ KIND: Final = "admit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitChange(Change):
-    """A gang that starts."""
+    """The start of a gang."""
 
     starts_now: ClassVar[bool] = True
 
@@ -61,7 +61,7 @@ class AdmitOperation(Operation):
         return True
 
     def borrowing(self, effects: Iterable[SideEffect]) -> Operation:
-        """The same with the quota that the start takes."""
+        """The same with the quota taken by the start."""
         return replace(self, quota_from=quota_from(effects))
 
     def seen(self, subject: Subject, world: World) -> bool:
@@ -72,7 +72,7 @@ class AdmitOperation(Operation):
         )
 
     def told(self, place: str) -> str:
-        """Where it starts."""
+        """Words for the place of the start."""
         return f"start on {place}"
 
 
@@ -87,11 +87,11 @@ class AdmitDraft(WaitingDraft):
 
     @property
     def placed(self) -> Fit:
-        """Where it starts."""
+        """Place of the start."""
         return self.fit
 
     def change(self, ctx: Context) -> Change:
-        """The start, and what it takes from work that waits."""
+        """The start, and its losses to waiting work."""
         layout = self.fit.layout
         effects = side_effects(ctx, self.row, layout) + passed(ctx, self.action, self.row, layout)
         return AdmitChange(slots=slots_of(ctx, layout), score_terms=self.fit.terms, side_effects=effects)

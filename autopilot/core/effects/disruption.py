@@ -1,4 +1,4 @@
-"""Disruption: what an accepted draft enters in the ledger, and what makes two proposals of different ticks the same."""
+"""Disruption: the entries of an accepted draft in the ledger, and the identity of proposals across ticks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def takes_gpus(instruction: Instruction) -> bool:
 
 
 def dwell_s(ctx: Context, draft: Draft) -> float:
-    """How long a disruptive proposal must last: for latency-critical work one more tick confirms it."""
+    """The dwell time of a disruptive proposal (s): for latency-critical work one more tick confirms it."""
     usual_s, row = ctx.policy.hysteresis.dwell_s, draft.workload_row
     if row is None or ctx.observation.snapshot.workloads.slo_class[row] != SloClass.LATENCY_CRITICAL:
         return usual_s
@@ -38,12 +38,12 @@ def dwell_s(ctx: Context, draft: Draft) -> float:
 
 
 def proposal_key(proposal: Proposal) -> str:
-    """The same for two proposals of different ticks when one action proposes the same kind for the same workload."""
+    """One key for proposals of different ticks by one action, of the same kind, for the same workload."""
     return f"{proposal.action}/{proposal.kind}/{proposal.subject.uid}"
 
 
 def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruption, ...]:
-    """The ledger entries that accepting `draft` makes."""
+    """The entries of an accepted `draft` in the ledger."""
     snapshot = ctx.observation.snapshot
     entries, taken = [], {give.row: taken_gpus(give, ctx) for give in draft.taken}
     beneficiary = beneficiary_of(draft, ctx)
@@ -66,19 +66,19 @@ def disruptions(draft: Draft, ctx: Context, proposal_id: str) -> tuple[Disruptio
 
 
 def taken_gpus(give: Eviction, ctx: Context) -> float:
-    """GPUs that a victim loses; all of its GPUs when it moves. Shares and instances count as their part."""
+    """GPUs lost by a victim; all of its GPUs for a move. Shares and instances count as their part."""
     held = ctx.gpus_of(ctx.whatif.layout_of(give.row))
     return held - ctx.gpus_of(give.keeps) if give.how == "shrink" and give.keeps is not None else held
 
 
 def beneficiary_of(draft: Draft, ctx: Context) -> str:
-    """The uid of the waiting work that others are stopped for; "" where they are stopped for their own sake."""
+    """The uid of the waiting work whose start stops others; "" for work stopped for its own sake."""
     row = draft.workload_row
     return "" if row is None or row in draft.victims else str(ctx.observation.snapshot.workloads.uid[row])
 
 
 def needed_gpus(draft: Draft, ctx: Context) -> float:
-    """GPUs that start on what is taken; where no gang starts yet, the GPUs that it requests."""
+    """GPUs that start on the taken ones; without a start yet, the GPUs requested by the gang."""
     if draft.gained_gpus is not None:
         return float(draft.gained_gpus)
     if draft.placed is not None:

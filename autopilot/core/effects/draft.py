@@ -1,4 +1,4 @@
-"""What an action hands to the planner, and the one thing that it may call.
+"""Drafts, handed by an action to the planner, and `Submit`, the one function open to an action.
 
 A draft is a proposal in row numbers. A deed with nothing to place or take is a `VerbDraft`. The others have a class in
 the file of the deed (core/capabilities/verbs.py has the table). The planner and the guards ask the members of `Draft`,
@@ -26,10 +26,10 @@ from autopilot.core.planning.shown import shown_whole
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of proposal that an action makes for one reason: its words, and what follows from the reason.
+    """One kind of proposal of an action for one reason: its words, and the consequences of the reason.
 
-    `words` is a format string (autopilot/explain/cases.py names the fields). `contract` says why the victims leave by
-    contract, which waives blast_radius, min_runtime, stops, hysteresis and budget; "" where the proposal is weighed.
+    `words` is a format string (autopilot/explain/cases.py names the fields). `contract` is the reason for victims to
+    leave by contract, which waives blast_radius, min_runtime, stops, hysteresis and budget; "" for a weighed proposal.
     """
 
     action: str
@@ -44,13 +44,13 @@ class Case:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What names it in records."""
+        """Its name in records."""
         return self.action, self.kind, self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class NoteCase:
-    """One kind of note that an action makes, with its words: a format string (autopilot/explain/notes.py).
+    """One kind of note of an action, with its words: a format string (autopilot/explain/notes.py).
 
     `stands_s`: it may be repeated this late, and stands until then.
     """
@@ -62,7 +62,7 @@ class NoteCase:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """What one running gang gives up: all it holds (evict), some members (shrink), or its place (move)."""
+    """The loss of one running gang: all it holds (evict), some members (shrink), or its place (move)."""
 
     row: int
     how: str = "evict"  # evict | shrink | move
@@ -73,7 +73,7 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """The GPUs whose MIG geometry a draft changes, at once or after a drain."""
+    """The GPUs with a change of MIG geometry by a draft, at once or after a drain."""
 
     pool: str
     scope: str  # instance | gpu | node: where nothing may run meanwhile
@@ -87,18 +87,18 @@ Gain = tuple[Beneficiary, float, float]
 
 
 class Outlook(Protocol):
-    """What work would gain, against the plan without a draft."""
+    """Gains of work, against the plan without a draft."""
 
     def of_start(self, row: int, layout: Layout) -> tuple[list[Gain], str]:
-        """The gang that starts, or why its gain is unknown."""
+        """The gain of the starting gang, or the reason for an unknown gain."""
 
     def of_instances(self, serves: Sequence[tuple[int, float]]) -> tuple[list[Gain], str]:
-        """The requests that new instances serve, or why their gain is unknown."""
+        """The gains of the requests served by new instances, or the reason for unknown gains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What every draft has, and what the planner and the guards ask any draft."""
+    """The members of every draft, asked by the planner and the guards."""
 
     case: Case
     row: int  # of its object, in the table of such objects
@@ -114,7 +114,7 @@ class Draft:
 
     @property
     def deed(self) -> type[Change] | Change:
-        """What holds for every deed of this kind."""
+        """The traits of every deed of this kind."""
         return Change
 
     @property
@@ -124,27 +124,27 @@ class Draft:
 
     @property
     def action(self) -> str:
-        """Name of the action that proposes it."""
+        """Name of the proposing action."""
         return self.case.action
 
     @property
     def contract(self) -> bool:
-        """True where the victims leave by contract."""
+        """True if the victims leave by contract."""
         return bool(self.case.contract)
 
     @property
     def workload_row(self) -> int | None:
-        """The workload that it is about; None where it is about another object."""
+        """The row of its workload; None for a draft about another object."""
         return self.row if self.about == SubjectKind.WORKLOAD else None
 
     @property
     def service_row(self) -> int | None:
-        """The service that it is about; None where it is about another object."""
+        """The row of its service; None for a draft about another object."""
         return self.row if self.about == SubjectKind.SERVICE else None
 
     @property
     def waiting_row(self) -> int | None:
-        """The gang that waits for it: if it does not stand, that is why the gang waits."""
+        """The gang that waits for it: if it does not stand, the gang waits for that reason."""
         return None
 
     @property
@@ -154,48 +154,48 @@ class Draft:
 
     @property
     def widens(self) -> bool:
-        """True where running work gets the place beside what it has."""
+        """True if running work gets the place beside its own."""
         return False
 
     @property
     def taken(self) -> tuple[Eviction, ...]:
-        """What it takes from running work."""
+        """Its evictions of running work."""
         return ()
 
     @property
     def gained_gpus(self) -> int | None:
-        """GPUs that start on what is taken; None: those of its place, or else all that its workload requests."""
+        """GPUs that start on the taken ones; None: those of its place, or else all those requested by its workload."""
         return None
 
     @property
     def foreseen(self) -> Ahead | None:
-        """The forecast that it relies on."""
+        """The forecast behind it."""
         return None
 
     @property
     def victims(self) -> tuple[int, ...]:
-        """Rows that lose something."""
+        """Rows with a loss."""
         taken = self.taken
         return tuple([give.row for give in taken]) if taken else ()
 
     def cutting(self, snapshot: ClusterSnapshot) -> Cutting | None:
-        """The GPUs whose MIG geometry it changes."""
+        """The GPUs with a change of MIG geometry."""
         return None
 
     def change(self, ctx: Context) -> Change:
-        """What the proposal shows, in names."""
+        """The content of the proposal, in names."""
         raise InvariantError(f"the planner has no proposal for a {type(self).__name__}")
 
     def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
-        """The parts of the plan to which an approval is bound, beside its object: victims and places."""
+        """The parts of the plan that an approval is bound to, beside its object: victims and places."""
         return shown_whole(change, contract=self.contract)
 
     def stand(self, ctx: Context, proposal: Proposal, *, accepted: bool) -> tuple[Victim, ...]:
-        """Apply it to the what-if and the quota ledger. Returns who leaves already, and must be gone too."""
+        """Apply it to the what-if and the quota ledger. Returns work already leaving that must be gone too."""
         return ()
 
     def gains(self, outlook: Outlook) -> tuple[list[Gain], str] | None:
-        """Its promised gains, or the reason that they are unknown; None without a promise."""
+        """Its promised gains, or the reason for unknown ones; None without a promise."""
         return None
 
 
@@ -226,13 +226,13 @@ class VerbDraft(Draft):
         return self.verb
 
     def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
-        """What the deed says."""
+        """The words of the deed."""
         return self.verb.shown(self.row, snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingDraft(Draft):
-    """For a gang that waits."""
+    """For a waiting gang."""
 
     ahead: Ahead | None = None  # the forecast that calls for it
 
@@ -248,7 +248,7 @@ class WaitingDraft(Draft):
 
 
 def moves_of(evictions: Sequence[Eviction]) -> dict[int, Layout]:
-    """Where victims that move go, by row."""
+    """New places of moving victims, by row."""
     return {give.row: give.keeps for give in evictions if give.how == "move" and give.keeps is not None}
 
 

@@ -20,7 +20,7 @@ KIND: Final = "evict"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictChange(Change):
-    """Who loses what."""
+    """The victims with their losses."""
 
     victims: tuple[Victim, ...] = field()
     gone_s: float | None = None  # when the GPUs are taken away, whatever is decided
@@ -40,7 +40,7 @@ class EvictOperation(Operation):
 
     @property
     def takes(self) -> StopReason:
-        """All that the workload holds."""
+        """All GPUs of the workload."""
         return self.reason
 
     def unsaved(self) -> Operation:
@@ -62,12 +62,12 @@ class EvictDraft(Draft):
 
     @property
     def taken(self) -> tuple[Eviction, ...]:
-        """What the victims give up."""
+        """The evictions of the victims."""
         return self.evictions
 
     @property
     def gained_gpus(self) -> int | None:
-        """GPUs that start there, where that is known."""
+        """GPUs that start there, if known."""
         return self.needed_gpus
 
     def change(self, ctx: Context) -> Change:
@@ -75,7 +75,7 @@ class EvictDraft(Draft):
         return EvictChange(victims=victims_of(self, ctx), gone_s=self.gone_s)
 
     def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
-        """The victims, and the nodes that it clears."""
+        """The victims, and the nodes cleared by it."""
         return shown_whole(change, contract=self.contract) + shown_nodes(self.nodes)
 
     def stand(self, ctx: Context, proposal: Proposal, *, accepted: bool) -> tuple[Victim, ...]:

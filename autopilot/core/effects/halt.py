@@ -19,14 +19,14 @@ LEAST_OBJECTS = 3
 
 
 def halted(memory: ControllerMemory, observation: Observation) -> str:
-    """Why nothing may act now: kill switch or pause; "" otherwise."""
+    """The reason for a halt of everything: kill switch or pause; "" otherwise."""
     if observation.kill_switch or memory.halt.killed:
         return "kill switch"
     return memory.halt.paused_reason
 
 
 def follow_failures(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory with the failures of the tick, and with the pause that begins or lapses."""
+    """Memory with the failures of the tick, and with a pause that begins or lapses."""
     halt, now_s, pause = memory.halt, tick.now_s, tick.policy.pause
     failed = () if tick.resumed else (*halt.failed, *tick.failures)
     reason, since_s = halt.paused_reason, halt.paused_since_s
@@ -44,7 +44,7 @@ def follow_failures(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def pause_timers_s(memory: ControllerMemory, planned: Planned) -> Iterable[float]:
-    """When a pause of the autopilot itself lapses."""
+    """End of a pause by the autopilot itself."""
     if memory.halt.paused_reason and not memory.halt.paused_by:
         yield memory.halt.paused_since_s + planned.policy.pause.length_s
 
@@ -57,9 +57,9 @@ def failure_of(entry: InFlight, now_s: float) -> Failure:
 
 
 def _widespread(failed: tuple[Failure, ...], snapshot: ClusterSnapshot) -> bool:
-    """Whether failures say something of the cluster: they are of several objects, and not all of one tenant.
+    """True if failures point to the cluster: they are of several objects, and not all of one tenant.
 
-    An object of the cluster is of no tenant. Where only one tenant has work, its failures alone count.
+    An object of the cluster is of no tenant. If only one tenant has work, its failures alone count.
     """
     if len({each.uid for each in failed}) < LEAST_OBJECTS:
         return False

@@ -1,4 +1,4 @@
-"""What the last plan intended: reservations, wishes that must last, and conditions in force."""
+"""Intentions of the last plan: reservations, wishes that must last, and conditions in force."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def keep_intentions(memory: ControllerMemory, planned: Planned) -> ControllerMem
 
 
 def intention_timers_s(memory: ControllerMemory, planned: Planned) -> Iterable[float]:
-    """When a wish has lasted, and when a reservation outlives its promise."""
+    """Ends of the dwell times of wishes, and of the time by which reservations may outlive their promise."""
     yield from (memory.plan.proposed_since_s[key] + dwell_s for key, dwell_s in planned.wishes_s.items())
     timeout_s = planned.policy.reservation.timeout_s
     yield from (record.planned_s + timeout_s for record in memory.plan.reservations)

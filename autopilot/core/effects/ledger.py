@@ -11,7 +11,7 @@ from autopilot.core.model.memory.budget import CONTRACT_WINDOW_S
 
 
 def follow_ledger(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory with cool-downs of work that declined to leave unsaved, and without entries that count no more."""
+    """Memory with cool-downs of work that declined to leave unsaved, and without expired entries."""
     budget, policy, now_s = memory.budget, tick.policy, tick.now_s
     alone_s = max(policy.hysteresis.cool_down_s, policy.preemption.grace_s)
     kept_s = max(policy.budget.window_s, policy.room.reversal_s, CONTRACT_WINDOW_S)
@@ -38,7 +38,7 @@ def enter_stops(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
 
 
 def ledger_timers_s(memory: ControllerMemory, planned: Planned) -> Iterable[float]:
-    """Ends of cool-downs, and when an entry leaves a window that holds something."""
+    """Ends of cool-downs, and times at which an entry leaves a window that holds something back."""
     yield from memory.budget.cooled_until_s.values()
     for entry in memory.budget.disrupted:
         if memory.plan.proposed_since_s:

@@ -1,4 +1,4 @@
-"""The life cycle of an effect: its legal states, and how memory follows the cluster.
+"""The life cycle of an effect: its legal states, and their changes by the observation.
 
     issued      sent, no answer yet              -> accepted, reported, held, done, conflict, failed
     accepted    its actuator works on it         -> reported, held, done, conflict, failed
@@ -11,9 +11,14 @@
     conflict    the object or its room changed, or the work declined to leave unsaved: it is planned again
     failed      refused permanently, or not observed after all attempts
 
-Reconcile first updates memory from the observation (this module), then plans changes (planner). After a crash between
-effect and outcome, the next observation settles the effect. A blind tick concludes nothing from absence: only outcomes
-and commands count there. An attempt counts when it is sent.
+Theory of operation. Reconcile first updates memory from the observation (this module), then plans changes (planner).
+Three witnesses move an effect: the outcome from its actuator, the snapshot, and its deadline. The snapshot counts most:
+an effect that it shows is done, even if its actuator reports a failure. Each operation names its sign in the snapshot
+(`seen`); the sign of an eviction is that its GPUs are seen free. A late effect is held, and sent again while it has
+attempts left. An attempt counts when it is sent.
+
+After a crash between effect and outcome, the next observation settles the effect. A blind tick concludes nothing from
+absence: only outcomes and commands count there.
 """
 
 from __future__ import annotations
@@ -53,7 +58,7 @@ OF_ITS_OBJECT = frozenset({Cause.WEBHOOK, Cause.PLACE, Cause.HARM, Cause.CONFIG,
 
 
 def step_to(entry: InFlight, state: str, now_s: float) -> InFlight:
-    """`entry` in another state. Raises `InvariantError` for a transition that the table does not allow."""
+    """`entry` in another state. Raises `InvariantError` for a transition missing in the table."""
     invariant(
         state in TRANSITIONS[entry.state],
         f"effect {entry.instruction.id}: {entry.state} -> {state} is not legal",
@@ -75,7 +80,7 @@ class _World:
         return self.observation.snapshot
 
     def deleted(self, service: Subject) -> bool:
-        """Whether a service without a row was deleted: no gap of the source of its list may be about it."""
+        """True if a service without a row was deleted: no gap of the source of its list may be about it."""
         return _is_gone(service, self.observation)
 
     @property
@@ -106,9 +111,9 @@ def followed(
 
 
 def follow_effects(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory with the effects as outcomes, view and time leave them. Those to be retried are `held` in it.
+    """Memory with the effects after outcomes, view and time. Effects to be retried are `held` in it.
 
-    A blind tick uses only outcomes. What failed and what declined is noted for the capabilities after this one.
+    A blind tick uses only outcomes. Failed and declined effects are noted for the capabilities after this one.
     """
     before, now_s = memory.effects, tick.now_s
     in_flight, refused = before.in_flight, dict(before.refused_until_s)
@@ -138,7 +143,7 @@ def follow_effects(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def enter_effects(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory with the effects that are issued now."""
+    """Memory with the effects issued now."""
     if not planned.effects:
         return memory
     issued = {entry.instruction.id: entry for entry in planned.effects}
@@ -146,7 +151,7 @@ def enter_effects(memory: ControllerMemory, planned: Planned) -> ControllerMemor
 
 
 def effect_timers_s(memory: ControllerMemory, planned: Planned) -> Iterable[float]:
-    """When a refused object may be asked again, and when to look for an effect that is reported done."""
+    """Times for asking a refused object again, and for looking at an effect reported done."""
     yield from memory.effects.refused_until_s.values()
     if any(entry.state == "reported" for entry in memory.effects.in_flight.values()):
         yield planned.now_s + planned.policy.views.look_again_s
@@ -188,9 +193,9 @@ def _shown(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> 
 
 
 def _evicted(before: InFlight, entry: InFlight, world: _World, policy: Policy) -> InFlight:
-    """An eviction ends when its GPUs are seen free, whatever its actuator or a counter says.
+    """An eviction ends once its GPUs are seen free, whatever its actuator or a counter says.
 
-    One that has begun is not repeated. At its deadline it is left to the view, which shows what leaves.
+    A begun eviction is not repeated. At its deadline it is left to the view, which shows leaving work.
     """
     effect, now_s, work = entry.instruction, world.observation.now_s, world.observation.snapshot.workloads
     row, revision = world.rows.get(effect.subject.uid), effect.subject.revision
@@ -215,7 +220,7 @@ def _again(entry: InFlight, now_s: float, policy: Policy) -> InFlight:
 
 
 def sent_again(entry: InFlight, now_s: float, fence: int, policy: Policy) -> InFlight:
-    """A held effect that is sent now: one more attempt, a new deadline, the present fence."""
+    """A held effect sent now: one more attempt, a new deadline, the present fence."""
     instruction = replace(entry.instruction, deadline_s=now_s + policy.limits.deadline_s, fence=fence)
     return replace(step_to(entry, "issued", now_s), instruction=instruction, attempts=entry.attempts + 1)
 
@@ -231,14 +236,14 @@ def takes_room(instruction: Instruction) -> bool:
 
 
 def _usable_gpus(snapshot: ClusterSnapshot) -> set[str]:
-    """GPUs on which work may start: healthy, on nodes that are ready and not cordoned."""
+    """GPUs open to starts: healthy, on nodes that are ready and not cordoned."""
     nodes, gpus = snapshot.nodes, snapshot.gpus
     fit = gpus.healthy & (nodes.ready & ~nodes.cordoned)[gpus.node]
     return set(gpus.uuid[fit].tolist())
 
 
 def _is_gone(service: Subject, observation: Observation) -> bool:
-    """Whether a service that has no row was deleted: no gap of the source of its list may be about it."""
+    """True if a service without a row was deleted: no gap of the source of its list may be about it."""
     lists = {view.source for view in observation.views if view.kind == WORK}
     about = [gap for gap in observation.gaps if gap.source in lists]
     return not any(
@@ -247,7 +252,7 @@ def _is_gone(service: Subject, observation: Observation) -> bool:
 
 
 def next_deadline_s(memory: ControllerMemory, outcomes: tuple[Outcome, ...], now_s: float) -> float:
-    """The earliest deadline after `now_s` of effects that are open after `outcomes`; inf without one."""
+    """The earliest deadline after `now_s` of effects still open after `outcomes`; inf without one."""
     done = {outcome.instruction_id for outcome in outcomes if outcome.kind == OutcomeKind.DONE}
     return min(
         (

@@ -19,14 +19,14 @@ KIND: Final = "move"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveChange(Change):
-    """Who moves where."""
+    """The moving gangs with their new places."""
 
     victims: tuple[Victim, ...] = field()
     kind: Literal["move"] = field(default=KIND, init=False)
 
     @property
     def waits_for_victims(self) -> bool:
-        """Each continues when it has stopped."""
+        """Each continues after it has stopped."""
         return True
 
 
@@ -42,7 +42,7 @@ class MoveDraft(Draft):
 
     @property
     def taken(self) -> tuple[Eviction, ...]:
-        """The gangs that move."""
+        """The moving gangs."""
         return self.moves
 
     @property
@@ -59,5 +59,5 @@ class MoveDraft(Draft):
         return make_room(self, ctx)
 
     def gains(self, outlook: Outlook) -> tuple[list[Gain], str]:
-        """Nobody is named who gains."""
+        """No named work gains."""
         return [], Unknown.NOBODY

@@ -34,12 +34,12 @@ def slots_of(ctx: Context, layout: Layout) -> tuple[Slot, ...]:
 
 
 def victims_of(draft: Draft, ctx: Context) -> tuple[Victim, ...]:
-    """Who loses something to a draft."""
+    """Work with a loss by a draft."""
     return tuple(victim_of(give, ctx, contract=draft.contract) for give in draft.taken)
 
 
 def victim_of(give: Eviction, ctx: Context, *, contract: bool) -> Victim:
-    """One gang with what it loses."""
+    """One gang with its loss."""
     work = ctx.observation.snapshot.workloads
     keeps = slots_of(ctx, give.keeps) if give.keeps is not None else ()
     part = give.gpus / max(len(ctx.whatif.layout_of(give.row)), 1) if give.how == "shrink" else 1.0

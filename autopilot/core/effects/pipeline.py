@@ -20,7 +20,7 @@ KIND: Final = "pipeline"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineChange(Change):
-    """A gang that starts, and who leaves for it."""
+    """The start of a gang, with the work that leaves for it."""
 
     brings_itself: ClassVar[bool] = True
     unsent: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class PipelineChange(Change):
 
     @property
     def waits_for_victims(self) -> bool:
-        """The gang starts when they have left."""
+        """The gang starts after they have left."""
         return True
 
 
@@ -55,21 +55,21 @@ class PipelineDraft(WaitingDraft):
 
     @property
     def placed(self) -> Fit:
-        """Where it starts."""
+        """Place of the start."""
         return self.fit
 
     @property
     def taken(self) -> tuple[Eviction, ...]:
-        """What its victims give up."""
+        """The evictions of its victims."""
         return self.evictions
 
     @property
     def gained_gpus(self) -> int | None:
-        """GPUs of all gangs that start there, where several do."""
+        """GPUs of all gangs that start there, if several do."""
         return self.needed_gpus
 
     def change(self, ctx: Context) -> Change:
-        """The start, its victims, and what it takes from work that waits."""
+        """The start, its victims, and its losses to waiting work."""
         layout, victims = self.fit.layout, victims_of(self, ctx)
         effects = side_effects(ctx, self.row, layout, self.taken) + passed(ctx, self.action, self.row, layout)
         slots = slots_of(ctx, layout)
@@ -82,5 +82,5 @@ class PipelineDraft(WaitingDraft):
         return waits
 
     def gains(self, outlook: Outlook) -> tuple[list[Gain], str] | None:
-        """The use of the gang before the start that it would have anyway."""
+        """The use of the gang before its start without this draft."""
         return outlook.of_start(self.row, self.fit.layout) if self.victims else None

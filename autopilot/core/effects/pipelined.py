@@ -4,12 +4,12 @@
        │          │
        └──────────┴────> given up       its deadline passed, its room is lost, or the gang no longer exists
 
-A victim is gone when its GPUs are seen free (`leaves_still`), not when a status or a counter says that it is evicted.
+A victim is gone once its GPUs are seen free (`leaves_still`); a status or a counter of its eviction is not enough.
 
 A pipelined start is kept in memory, so it survives a restart. At each tick it is first put on the what-if: its victims
-release their slots and its parts hold them, so that nothing else is planned there. A part starts when the snapshot
-shows its slots free. At the deadline, the parts that are ready start and the rest is given up. Giving up has no further
-effect: victims that stopped are pending like all other work, and a gang that shrank may grow again.
+release their slots and its parts hold them, so that nothing else is planned there. A part starts once the snapshot
+shows its slots free. At the deadline, the ready parts start and the rest is given up. Giving up has no further effect:
+stopped victims are pending like all other work, and a shrunk gang may grow again.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Lookup:
 def follow_pipelined(
     pipelined_starts: Sequence[PipelinedStart], whatif: WhatIf, names: Lookup, now_s: float, *, may_start: bool = True
 ) -> Followed:
-    """Put each pipelined start on the what-if; find the parts that start and the starts that are given up.
+    """Put each pipelined start on the what-if; find the parts to start and the starts to give up.
 
-    Without `may_start` (everything is halted), nothing starts: parts that are ready wait until their deadline.
+    Without `may_start` (everything is halted), nothing starts: ready parts wait until their deadline.
     """
     snapshot = whatif.snapshot
     stays, starts, given_up, late = [], [], [], []
@@ -152,7 +152,7 @@ def _book(
 
 
 def victims_of(pipelined: PipelinedStart, snapshot: ClusterSnapshot, names: Lookup) -> dict[int, Victim]:
-    """The victims whose GPUs are not seen free yet, by row."""
+    """The victims with GPUs not seen free yet, by row."""
     found, held, work = {}, snapshot.placements, snapshot.workloads
     for victim in pipelined.victims:
         row = names.workload.get(victim.uid)
@@ -207,7 +207,7 @@ def _may_start(part: Part, snapshot: ClusterSnapshot, names: Lookup, held: Mappi
 
 
 def once_done(memory: ControllerMemory, whatif: WhatIf, busy: Container[int]) -> dict[int, Layout]:
-    """What `busy` rows hold after effects under way and pipelined starts end, as counted by the quota ledger from now.
+    """Layouts of `busy` rows after effects under way and pipelined starts end, as counted by the ledger from now.
 
     The what-if shows the holders until then. A start that could not be put on it is left out.
     """
@@ -245,7 +245,7 @@ def shows(whatif: WhatIf, row: int, layout: Layout) -> bool:
 
 
 def drop_declined(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory without starts that work declined to make room for, and without waits that are over.
+    """Memory without starts refused their room by declining work, and without waits that are over.
 
     The newcomers of these starts are planned again immediately, with other victims.
     """
@@ -260,7 +260,7 @@ def drop_declined(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def enter_starts(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory with the starts that wait for their victims from now on."""
+    """Memory with the starts waiting for their victims from now on."""
     if not planned.starts:
         return memory
     starts = (*memory.starts.pipelined_starts, *planned.starts)
@@ -268,6 +268,6 @@ def enter_starts(memory: ControllerMemory, planned: Planned) -> ControllerMemory
 
 
 def start_timers_s(memory: ControllerMemory, _planned: Planned) -> Iterable[float]:
-    """When a start is given up, and when a gang may have a new one."""
+    """Deadlines of starts, and the times from which gangs may have a new one."""
     yield from memory.starts.no_pipelined_until_s.values()
     yield from (each.deadline_s for each in memory.starts.pipelined_starts)

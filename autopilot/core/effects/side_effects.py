@@ -1,11 +1,10 @@
-"""What a start takes from work that waits.
+"""Losses of waiting work to a start.
 
-- Quota that its scheduler has reserved for it. A scheduler such as Kueue reserves quota in an order of its own, and
-  keeps it while the work waits for the autopilot. A gang that is to start and has none gets it where it fits beside all
-  reservations. Where it does not, the start takes the reservations of the least important work that suffice; where none
-  suffice it takes none.
-- Room or quota that is held for it above the guarantee of its queue, where the start is inside that of its own.
-- Its turn. A start that a person approved is planned before those that wait for an approval.
+- Quota reserved for it by its scheduler. A scheduler such as Kueue reserves quota in an order of its own, and keeps it
+  while the work waits for the autopilot. A gang to be started without any gets it if it fits beside all reservations.
+  If not, the start takes the reservations of the least important work that suffice; if none suffice it takes none.
+- Room or quota held for it above the guarantee of its queue, if the start is inside the guarantee of its own.
+- Its turn. A start approved by a person is planned before those that wait for an approval.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MOST_PASSED = 16
 
 
 def side_effects(ctx: Context, row: int, layout: Layout, taken: Sequence[Eviction] = ()) -> tuple[SideEffect, ...]:
-    """What the start of a gang on `layout` takes, once its victims have left. The gang itself is not booked."""
+    """Losses to the start of a gang on `layout`, once its victims have left. The gang itself is not booked."""
     given_back_s = ctx.policy.limits.deadline_s  # once the start is over
     found = [
         _effect(ctx, each.row, each.gpus, given_back_s, Taken.QUOTA)
@@ -51,9 +50,9 @@ def _effect(ctx: Context, row: int, gpus: float, wait_s: float, what: Taken) -> 
 
 
 def passed(ctx: Context, action: str, row: int, layout: Layout) -> tuple[SideEffect, ...]:
-    """Starts of its class that wait for an approval and come first, and which that of `row` passes once approved.
+    """Earlier starts of its class in wait for an approval, passed by the start of `row` once that is approved.
 
-    The last ones; once it is approved, only those that have no room beside it any more.
+    The last ones; once it is approved, only those without room beside it.
     """
     if getattr(ctx.policy.modes, action) != Mode.APPROVE:
         return ()
@@ -65,7 +64,7 @@ def passed(ctx: Context, action: str, row: int, layout: Layout) -> tuple[SideEff
 
 
 def _displaced(ctx: Context, row: int, layout: Layout) -> list[int]:
-    """Starts that were shown, wait for an approval, and have room without the start of `row` only."""
+    """Shown starts in wait for an approval, with room only without the start of `row`."""
     classes = ctx.observation.snapshot.workloads.slo_class[ctx.pending]
     after = ~ctx.plan.taken & ~approved_starts(ctx, ctx.pending) & (classes == classes[ctx.position_of(row)])
     open_starts = [
@@ -80,7 +79,7 @@ def _displaced(ctx: Context, row: int, layout: Layout) -> list[int]:
 
 
 def _with_room(ctx: Context, starts: Sequence[tuple[int, int]], row: int, layout: Layout) -> set[int]:
-    """Rows of these starts (position, row) that have room in their order, with the gang of `row` on `layout`."""
+    """Rows of these starts (position, row) with room in their order, with the gang of `row` on `layout`."""
     whatif, found = ctx.whatif, set[int]()
     mark, ledger, spares = whatif.checkpoint(), ctx.quota.ledger.saved(), ctx.plan.spares()
 
@@ -107,7 +106,7 @@ def _with_room(ctx: Context, starts: Sequence[tuple[int, int]], row: int, layout
 
 
 def _held_for_others(ctx: Context, row: int, layout: Layout, taken: Sequence[Eviction]) -> Iterator[SideEffect]:
-    """What holds above the guarantees of their queues lose, until the start is expected to end, within the horizon."""
+    """Losses of holds above the guarantees of their queues, until the expected end of the start, within the horizon."""
     if not (ctx.plan.held or ctx.plan.quota_holds):
         return
     at = ctx.position_of(row)
@@ -143,7 +142,7 @@ def _held_for_others(ctx: Context, row: int, layout: Layout, taken: Sequence[Evi
 
 
 def _loss(ctx: Context, held: Held, gpus: float, wait_s: float) -> SideEffect:
-    """What a hold of room loses; that of a queue, or for expected replicas, is of no workload."""
+    """The loss of a hold of room; a hold for a queue, or for expected replicas, is of no workload."""
     if held.row >= 0:
         return _effect(ctx, held.row, gpus, wait_s, Taken.ROOM)
     queue = str(ctx.observation.snapshot.queues.id[held.queue])
@@ -151,7 +150,7 @@ def _loss(ctx: Context, held: Held, gpus: float, wait_s: float) -> SideEffect:
 
 
 def _freed(ctx: Context, taken: Sequence[Eviction], start_s: float) -> I32:
-    """GPUs on each node that victims give up and that no hold counts on by `start_s`. Shape [nodes]."""
+    """GPUs on each node given up by victims and not counted on by a hold at `start_s`. Shape [nodes]."""
     freed = np.zeros(len(ctx.whatif.node_free), np.int32)
     for give in taken:
         layout = ctx.whatif.layout_of(give.row)
@@ -164,7 +163,7 @@ def _freed(ctx: Context, taken: Sequence[Eviction], start_s: float) -> I32:
 
 
 def _reserved_for_others(ctx: Context, row: int, layout: Layout, taken: Sequence[Eviction]) -> list[Claim]:
-    """Gangs whose reserved quota the start needs, the least important and youngest first."""
+    """Gangs with reserved quota needed by the start, the least important and youngest first."""
     if ctx.observation.snapshot.workloads.scheduler_quota[row] != SchedulerQuota.LACKING:
         return []
     waiting = list(_waiting_with_quota(ctx, row))
@@ -183,7 +182,7 @@ def _reserved_for_others(ctx: Context, row: int, layout: Layout, taken: Sequence
 
 
 def _waiting_with_quota(ctx: Context, row: int) -> Iterator[Claim]:
-    """Other gangs that wait with reserved quota, and that the plan of this tick neither starts nor takes it from."""
+    """Other gangs waiting with reserved quota, neither started nor already deprived of it by the plan of this tick."""
     work = ctx.observation.snapshot.workloads
     reserved = (work.scheduler_quota >= SchedulerQuota.TAKEABLE) & (work.state == State.PENDING)
     for each in np.flatnonzero(reserved).tolist():
@@ -192,7 +191,7 @@ def _waiting_with_quota(ctx: Context, row: int) -> Iterator[Claim]:
 
 
 def _may_lose(ctx: Context, row: int, waiting: Sequence[Claim]) -> list[Claim]:
-    """Those of them whose quota is of use to the gang of `row` and can be taken, the least important first."""
+    """Those of them with takeable quota of use to the gang of `row`, the least important first."""
     work, paths = ctx.observation.snapshot.workloads, ctx.quota.ledger.paths
     top = paths[int(work.queue[row])][-1:]
     found = [
@@ -208,7 +207,7 @@ def _may_lose(ctx: Context, row: int, waiting: Sequence[Claim]) -> list[Claim]:
 
 
 def _fewest(books: Quotas, order: Sequence[Claim]) -> list[Claim]:
-    """The first in `order` that must give up their quota, without those that need not; [] where all do not suffice."""
+    """The first in `order` that must give up their quota, without needless ones; [] if all do not suffice."""
     given: list[Claim] = []
     for claim in order:
         if books.allows():

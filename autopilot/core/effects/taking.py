@@ -1,4 +1,4 @@
-"""What the deeds that place or take work do to the what-if and the quota ledger when they stand."""
+"""The effects of standing deeds on the what-if and the quota ledger: work is placed or taken."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def make_room(draft: Draft, ctx: Context, starts: tuple[Layout, ...] = ()) -> tu
 
 
 def _leaver(row: int, keeps: Layout | None) -> Eviction:
-    """A gang that is already leaving for another one."""
+    """A gang already leaving for another one."""
     return Eviction(row) if keeps is None else Eviction(row, "shrink", keeps)

@@ -10,7 +10,7 @@ from autopilot.core.model.work import named
 
 
 def under_recut(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
-    """GPUs whose geometry changes and whose change is not late. Shape [gpus]."""
+    """GPUs with a change of geometry under way that is not late. Shape [gpus]."""
     changing = np.asarray(snapshot.gpus.recut == Recut.CHANGING)
     if memory.geometry.recuts:
         states = {uuid: record.state for uuid, record in memory.geometry.recuts.items() if record.state != "settled"}

@@ -15,7 +15,7 @@ from autopilot.core.search.holdings import Holdings, holdings_of
 
 @dataclass(frozen=True, slots=True)
 class Movers:
-    """Gangs that may be moved, in victim order. All arrays are [gangs]; `columns` exists for many gangs."""
+    """Movable gangs, in victim order. All arrays are [gangs]; `columns` exists for many gangs."""
 
     claims: list[Claim]
     rows: I32
@@ -29,7 +29,7 @@ class Movers:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Candidates by gang, in the order in which the gangs first appear: what each holds, its rank and its cost."""
+    """Candidates by gang, in the order of first appearance of the gangs: holdings, rank and cost of each."""
 
     rows: list[int]
     held: Holdings

@@ -1,9 +1,9 @@
-"""Which gangs to take so that members of one size fit on nodes: the least cost, within a counted number of steps.
+"""The gangs to take so that members of one size fit on nodes: the least cost, within a counted number of steps.
 
-Branch and bound on the relaxation (relaxation.py), the least bound first. Where nodes do not agree on a gang, the
-search goes on twice: with that gang taken, and with that gang left. What quotas forbid is split in the same way.
-Nothing here knows of ranks or queues. Costs are integers of any size, so that one number can hold a cost for each
-rank, the highest first.
+Theory of operation. The search is branch and bound on the relaxation (relaxation.py), the least bound first. If nodes
+disagree on a gang, the search goes on twice: with that gang taken, and with that gang left. Choices forbidden by quotas
+are split in the same way. Nothing here knows of ranks or queues. Costs are integers of any size, so that one number can
+hold a cost for each rank, the highest first.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ class Clearing:
         return self.relaxation.steps
 
     def solve(self, steps: int, patience: int) -> Levels | None:
-        """The cheapest levels that make room and are allowed; None when there are none.
+        """The cheapest allowed levels with room for the demand; None without any.
 
-        Exact unless it ends after `steps` with an answer, as many after the first one that came later, or after
-        `patience`.
+        Exact unless it ends after `steps` with an answer, as many after a later first answer, or after `patience`.
         """
         children = self.relaxation.roots(self.owed)
         heap: list[tuple[int, int, State]] = []
@@ -67,7 +66,7 @@ class Clearing:
             children = self._expand(heappop(heap)[2])
 
     def _content_after(self, steps: int, patience: int) -> int:
-        """Steps after which the best answer will do: who came late to the first one looks for a better one as long."""
+        """Steps after which the best answer is accepted: after a late first answer, as many again for a better one."""
         return steps if self.first_at <= steps else min(self.first_at + steps, patience)
 
     def _hopeless(self, bound: int) -> bool:
@@ -79,14 +78,14 @@ class Clearing:
         return self.allowed(taken)
 
     def _levels(self, state: State) -> Levels:
-        """All that any node of a state picked."""
+        """The highest level picked of each candidate by any node of a state."""
         levels = list(state.low)
         for index, picked in state.picked.items():
             levels[index] = max(picked.values())
         return tuple(levels)
 
     def _expand(self, state: State) -> list[State]:
-        """Children of a state: none when what its nodes picked is an answer."""
+        """Children of a state: none if the picks of its nodes are an answer."""
         found, low, high = self._levels(state), state.low, state.high
         torn = self._torn(state, found)
         if torn is None:
@@ -98,7 +97,7 @@ class Clearing:
         ]
 
     def _torn(self, state: State, found: Levels) -> int | None:
-        """The candidate on which nodes disagree and for which they pay least of its cost; None when they agree."""
+        """The candidate most underpaid by nodes that disagree on it; None if all nodes agree."""
         torn, most = None, 0
         for index, picked in state.picked.items():
             shares, costs = self.relaxation.shares[state.region][index], self.candidates[index].costs
@@ -110,7 +109,7 @@ class Clearing:
         return torn
 
     def _offer(self, levels: Levels) -> bool:
-        """Keep levels that make room when they are allowed and the cheapest so far; are they allowed?"""
+        """Keep levels with room if they are allowed and the cheapest so far; True if they are allowed."""
         if not self._may({index: level for index, level in enumerate(levels) if level}):
             return False
         cost = sum(each.costs[level] for each, level in zip(self.candidates, levels, strict=True))
@@ -120,7 +119,7 @@ class Clearing:
         return True
 
     def _without(self, state: State, found: Levels) -> list[State]:
-        """The state without `found`, which makes room and is forbidden: parts that do not overlap."""
+        """The state without `found`, a forbidden choice with room: parts without overlap."""
         if not self.bound_by_quota and not self.owed:
             alone = [index for index in range(len(found)) if not self._may({index: 1})]
             self.lonely = frozenset(alone if self._may({}) else range(len(found)))
@@ -133,9 +132,9 @@ class Clearing:
         return children
 
     def _conflict(self, state: State, found: Levels) -> list[int]:
-        """Few candidates of a forbidden choice that are forbidden beside what is taken for certain, the widest first.
+        """Few candidates of a forbidden choice that are forbidden beside the certain ones, the widest first.
 
-        Those that pay what is owed are spared last: without them it is forbidden anyway.
+        Candidates that pay the owed GPUs are spared last: without them the choice is forbidden anyway.
         """
         kept = {index: level for index, level in enumerate(found) if level}
         asked = [index for index in kept if found[index] > state.low[index]]
@@ -168,7 +167,7 @@ class Clearing:
         return child
 
     def _forbid(self, low: list[int], high: list[int]) -> list[int]:
-        """Lower what may be taken of each candidate to what is allowed beside `low`; the candidates so lowered."""
+        """Lower the highest level of each candidate to the allowed one beside `low`; the candidates so lowered."""
         sure = {index: level for index, level in enumerate(low) if level}
         lowered = []
         for index in range(len(high)):
@@ -181,7 +180,7 @@ class Clearing:
         return lowered
 
     def _lean(self, state: State, levels: Levels) -> Levels:
-        """Levels that make room without what it does not take: the dearest is put back first."""
+        """Levels with room, without needless ones: the dearest is put back first."""
         kept, free = list(levels), dict(self.regions[state.region].free)
         for index, level in enumerate(levels):
             self._add(free, index, 0, level)
@@ -196,7 +195,7 @@ class Clearing:
         return tuple(kept)
 
     def _add(self, free: dict[int, int], index: int, before: int, after: int) -> None:
-        """Bring `free` up to date when a candidate goes from one level to another."""
+        """Bring `free` up to date for a candidate that goes from one level to another."""
         for sign, level in ((-1, before), (1, after)):
             for node, gpus in self.candidates[index].frees[level].items():
                 if node in free:

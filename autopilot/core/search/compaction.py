@@ -1,9 +1,9 @@
-"""Compaction: GPUs that are owed to a gang are free, or lent, but scattered; others move together to make room.
+"""Compaction: the GPUs owed to a gang are free, or lent, but scattered; others move together to make room.
 
-First as much lent work as the missing number of GPUs is taken back, wherever it is. Then the nodes that are cheapest to
-clear are cleared of narrower gangs for the new one. These are placed again, the widest first; one that finds no room
-clears a node of still narrower gangs. No gang moves twice, so that this ends. Moves of moves.py are the simple case, in
-which each gang that is in the way has another place at once.
+Lent work is taken back first, on any node, for the missing number of GPUs. Then the nodes cheapest to clear are cleared
+of narrower gangs for the new one. These are placed again, the widest first; a gang without a place clears a node of
+still narrower gangs. No gang moves twice, so that this ends. The moves of moves.py are the simple case: each gang moved
+there has another place at once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from autopilot.core.search.scenario import STEPS_A_PLACE, Scenario, let_leave, m
 
 
 def compact(ctx: Context, at: int, across: Takes) -> Scenario | None:
-    """How the gang of whole GPUs at `at` could start if lent work left and others moved together; None if not so.
+    """A start of the gang of whole GPUs at `at` if lent work left and others moved together; None without one.
 
-    `across`: which work of other queues may be taken. The GPUs that move are bounded as for weighed moves
+    `across`: the rule for taking work of other queues. The moved GPUs are bounded as for weighed moves
     (`preemption.blast_ratio`).
     """
     row, gpus = int(ctx.pending[at]), ctx.pending_table.least_gpus[at]
@@ -43,7 +43,7 @@ def compact(ctx: Context, at: int, across: Takes) -> Scenario | None:
 
 
 def _packed(ctx: Context, at: int, shape: Shape, across: Takes) -> Scenario | None:
-    """The same on the what-if and in the ledger, which stay as it leaves them."""
+    """The same on the what-if and in the ledger, without undoing the changes."""
     row = int(ctx.pending[at])
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)
     missing = shape.gpus - int(_room(ctx, at)[suits].sum())
@@ -70,7 +70,7 @@ def _packed(ctx: Context, at: int, shape: Shape, across: Takes) -> Scenario | No
 
 
 def _room(ctx: Context, at: int) -> I32:
-    """Free GPUs per node for the gang at `at`. What is held tentatively for others counts as free. Shape [nodes]."""
+    """Free GPUs per node for the gang at `at`. Room held tentatively for others counts as free. Shape [nodes]."""
     return ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at]), promises_only=True)
 
 
@@ -79,7 +79,7 @@ Gang = tuple[float, int, float, int]
 
 
 def _by_node(ctx: Context) -> dict[int, list[Gang]]:
-    """Gangs of whole GPUs that may move, on each node, the cheapest first."""
+    """Movable gangs of whole GPUs on each node, the cheapest first."""
     movers, held = ctx.once(Movers, lambda: all_movers(ctx)), ctx.observation.snapshot.placements
     gpus = {
         row: width
@@ -102,7 +102,7 @@ def _by_node(ctx: Context) -> dict[int, list[Gang]]:
 
 @dataclass(slots=True)
 class _Packing:
-    """Gangs that are taken off their nodes and wait for another place."""
+    """Gangs taken off their nodes, waiting for another place."""
 
     ctx: Context
     most_gpus: float  # that may move in all
@@ -121,7 +121,10 @@ class _Packing:
             self.moved_gpus += len(self.held[row])
 
     def clear(self, room: I32, suits: Bools, need: int, width: int) -> bool:
-        """Clear the node that is cheapest to clear of gangs narrower than `width`, so that it has `need` GPUs free."""
+        """Clear the node cheapest to clear of gangs narrower than `width`, so that it has `need` GPUs free.
+
+        False without such a node, or if the moved GPUs then exceed `most_gpus`.
+        """
         options = []
         for node, gangs in self.by_node.items():
             if not suits[node] or room[node] >= need:
@@ -143,7 +146,7 @@ class _Packing:
         return self.moved_gpus <= self.most_gpus
 
     def place_again(self) -> list[Eviction] | None:
-        """The moves of all that were taken off, the widest first; None where one finds no place."""
+        """The moves of all gangs taken off, the widest first; None if one finds no place."""
         ctx, moved = self.ctx, list[Eviction]()
         while self.waiting:
             row = max(self.waiting, key=lambda each: (len(self.held[each]), -each))
@@ -167,7 +170,7 @@ class _Packing:
 
 
 def _lent(ctx: Context, at: int, across: Takes, missing: int) -> tuple[Target, ...] | None:
-    """Whole gangs of other queues that may be taken and hold the missing GPUs, wherever they are; None: too few."""
+    """Whole gangs of other queues that may be taken and hold the missing GPUs, on any nodes; None: too few."""
     claim = ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     answer = across(ctx.quota.ledger, claim, ctx.quota.running(owed=True), _ByCount(missing))
     if isinstance(answer, Refusal) or not all(target.whole for target in answer):
@@ -177,12 +180,12 @@ def _lent(ctx: Context, at: int, across: Takes, missing: int) -> tuple[Target, .
 
 @dataclass(frozen=True, slots=True)
 class _ByCount:
-    """A cluster in which GPUs need not be on one node."""
+    """A cluster seen as a sum: its GPUs need not be on one node."""
 
     missing: int
 
     def __call__(self, targets: Sequence[Target]) -> bool:
-        """True if these hold as many GPUs as are missing."""
+        """True if these hold the number of missing GPUs."""
         return sum(target.gpus for target in targets) >= self.missing
 
     def cheapest(self, ranked_targets: Sequence[RankedTarget], allowed: Allowed) -> tuple[Target, ...] | None:

@@ -1,4 +1,4 @@
-"""When running work may be displaced from: the timers of the actions that do it."""
+"""Timers of the actions that displace running work."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from autopilot.core.planning.context import Context
 
 
 def displacing_timers_s(ctx: Context, *, on: bool) -> list[float]:
-    """When the preemption delay of waiting gangs is over and, where the action is `on` and work waits, when the
-    guaranteed run time of running work ends.
+    """Ends of the preemption delays of waiting gangs.
+
+    With the action `on` and work waiting, also the ends of the guaranteed run times of running work.
     """
     work = ctx.observation.snapshot.workloads
     pending = work.state == State.PENDING

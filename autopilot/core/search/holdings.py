@@ -1,4 +1,4 @@
-"""What gangs hold and what evicting them frees: exactly for one eviction, in columns for thousands of gangs."""
+"""The GPUs of gangs, and those freed by an eviction: exactly for one eviction, in columns for thousands of gangs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cleared = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 def leave_order(whatif: WhatIf, row: int, first: int = -1) -> tuple[tuple[int, ...], ...]:
     """Entries of the layout of `row`, member by member, in the order in which members would leave.
 
-    Those on the node `first`; then lower rank first, then members on nodes with more free GPUs, then the last entries
+    Members on the node `first`; then lower rank first, then members on nodes with more free GPUs, then the last entries
     first.
     """
     layout = whatif.layout_of(row)
@@ -55,9 +55,9 @@ def leave_order(whatif: WhatIf, row: int, first: int = -1) -> tuple[tuple[int, .
 
 
 class Takings:
-    """What evictions free on one what-if. Each is computed once, for the what-if as of the first question.
+    """GPUs freed by evictions on one what-if. Each is computed once, for the what-if as of the first question.
 
-    `first`: the node whose members of a gang leave before its others; -1 for none.
+    `first`: the node of the members that leave before the others of their gang; -1 for none.
     """
 
     def __init__(self, whatif: WhatIf, first: int = -1) -> None:
@@ -67,7 +67,7 @@ class Takings:
         self._hosts: dict[tuple[int, float, bool], tuple[tuple[int, int, int], ...]] = {}
 
     def entries(self, target: Target) -> tuple[int, ...]:
-        """Entries of the victim's layout that a partial eviction removes."""
+        """Entries of the victim's layout removed by a partial eviction."""
         if target.row not in self._members:
             self._members[target.row] = leave_order(self.whatif, target.row, self.first)
         chosen: list[int] = []
@@ -124,7 +124,7 @@ class Takings:
         return cpu, memory
 
     def _host(self, target: Target) -> tuple[tuple[int, int, int], ...]:
-        """(node, milli-CPU, MiB) that an eviction frees, rounded as the what-if books it."""
+        """(node, milli-CPU, MiB) freed by an eviction, rounded as the what-if books it."""
         key = (target.row, target.gpus, target.whole)
         if key not in self._hosts:
             work, node_of = self.whatif.snapshot.workloads, self.whatif.snapshot.gpus.node
@@ -144,7 +144,7 @@ class Takings:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Whole GPUs that are free once a gang is gone, by node. Shape [entries]; a gang and node may stand in several.
+    """Whole GPUs free once a gang is gone, by node. Shape [entries]; a gang and node may stand in several.
 
     Gangs that share a GPU free it together: `leader` [gangs] is the first of them, and entries name leaders.
     """
@@ -156,7 +156,7 @@ class Holdings:
 
 
 def holdings_of(whatif: WhatIf, rows: I32) -> Holdings:
-    """What the workloads `rows` hold on usable GPUs."""
+    """GPUs of the workloads `rows`, as far as usable."""
     gang, gpu, milli = entries_of(whatif, rows)
     leader = np.arange(len(rows), dtype=np.int32)
     whole = milli == GPU_MILLI
@@ -176,7 +176,7 @@ def holdings_of(whatif: WhatIf, rows: I32) -> Holdings:
 
 
 def entries_of(whatif: WhatIf, rows: I32) -> tuple[I32, I32, I32]:
-    """(place in `rows`, GPU, milli) of what they hold now on usable GPUs; milli 0 beside an instance."""
+    """(place in `rows`, GPU, milli) of their present layouts on usable GPUs; milli 0 beside an instance."""
     held, place = whatif.snapshot.placements, np.full(len(whatif.snapshot.workloads.id), -1, np.int32)
     place[rows] = np.arange(len(rows))
     moved = np.fromiter(whatif.layouts, np.int64, len(whatif.layouts))
@@ -199,7 +199,7 @@ def entries_of(whatif: WhatIf, rows: I32) -> tuple[I32, I32, I32]:
 
 
 def _shared(whatif: WhatIf, gang: I32, gpu: I32, milli: I32, leader: I32) -> tuple[I32, I32]:
-    """(gang, GPU) of GPUs in parts whose holders are all among the gangs; joins these under one `leader`."""
+    """(gang, GPU) of GPUs in parts with all their holders among the gangs; joins these under one `leader`."""
     taken = np.bincount(gpu, milli, minlength=len(whatif.gpu_used))
     free = taken[gpu] == whatif.gpu_used[gpu]
     first: dict[int, int] = {}
@@ -212,9 +212,9 @@ def _shared(whatif: WhatIf, gang: I32, gpu: I32, milli: I32, leader: I32) -> tup
 def cheapest_groups(group: I32, gpus: I32, rank: I32, cost: F64, missing: NDArray[Any]) -> I32:
     """Groups of entries (nodes, domains) that can free the GPUs `missing` in them, the cheapest first.
 
-    By estimate, the cheaper of two: one entry that suffices; or entries by rank and by cost for a GPU, until they
-    suffice. Cheapest is the lowest rank that is needed, in it the least cost, then the least in all. `rank` and
-    `cost` are of whole entries. `missing` [groups].
+    By estimate, the cheaper of two: one sufficient entry; or entries by rank and by cost for a GPU, until they suffice.
+    Cheapest is the lowest needed rank, in it the least cost, then the least in all. `rank` and `cost` are of whole
+    entries. `missing` [groups].
     """
     count = len(missing)
     can = np.bincount(group, gpus, minlength=count) >= missing

@@ -1,7 +1,9 @@
 """Moves that make room: running gangs go elsewhere so that a waiting gang fits.
 
-The cheapest gangs that would make room are taken off the what-if and the gang is placed. Each of them must then find
-another place. A gang that finds none stays, and the search continues without it.
+Theory of operation. The cheapest gangs with enough room are taken off the what-if and the gang is placed. Each of them
+must then find another place. A gang without one stays, and the search continues without it. If that finds nothing, the
+search is repeated for a few nodes: members of elastic gangs on that node then leave first. A bound by counts
+(`_too_few`) spares the search if moves can free too few GPUs on suitable nodes.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ MANY = 512
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a search for moves found for one gang: None where no moves make room."""
+    """The result of a search for moves for one gang: without a scenario, no moves make room."""
 
     at: int
     victims: tuple[Target, ...] = ()
@@ -40,24 +42,26 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """Nodes that suit gangs which may be moved: `nodes` [kinds, nodes], and the `kind` of each gang, [gangs]."""
+    """Nodes suitable for movable gangs: `nodes` [kinds, nodes], and the `kind` of each gang, [gangs]."""
 
     kind: NDArray[np.intp]
     nodes: Bools
 
 
 class _Answers(dict[tuple[int, int, int, int], _Answer]):
-    """Answers of this tick, by the state of the what-if, the gangs that leave, the scheduling signature, and the gang
-    itself where room is held for it.
+    """Answers of this tick, by four keys.
+
+    They are the state of the what-if, the number of leaving gangs, the scheduling signature, and the row of a gang with
+    a hold of its own.
     """
 
 
 def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Scenario | None:
-    """How the gang at `at` could start if others moved; None when it may not, or no moves make room.
+    """A start of the gang at `at` if others moved; None if it may not start, or no moves make room.
 
     `key`: its scheduling signature. Several actions ask in one tick, and for many gangs that are alike: one search
-    answers them all, and only the places are chosen anew for each gang. Where a budget refused these moves, it will
-    refuse them again, and the places stay as they are. Once the budget of the cluster is exhausted there are no moves.
+    answers them all, and only the places are chosen anew for each gang. Moves refused by a budget will be refused
+    again, and their places stay as they are. Once the budget of the cluster is exhausted there are no moves.
     `contract`: budgets do not bind.
     """
     if not contract and ctx.plan.exhausted():
@@ -85,19 +89,19 @@ def moves_only(ctx: Context, at: int, key: int, *, contract: bool = False) -> Sc
 
 
 def _unless_refused(ctx: Context, found: Scenario | None, contract: bool) -> Scenario | None:
-    """The moves, or None when the budget of the cluster would refuse this number of victims again in this tick."""
+    """The moves, or None if the budget of the cluster would refuse this number of victims again in this tick."""
     if found is None or contract or not ctx.plan.exhausted(len(found.evictions)):
         return found
     return None
 
 
 def _over_budget(ctx: Context, found: Scenario) -> bool:
-    """True when a budget refused the same victims in this tick."""
+    """True if a budget refused the same victims in this tick."""
     return frozenset(give.row for give in found.evictions) in ctx.plan.over_budget
 
 
 def _again(ctx: Context, at: int, shape: Shape, answer: _Answer) -> Scenario | None:
-    """The moves that make room for another gang, as this gang would use them; None where they do not serve it."""
+    """The moves found for another gang, tried for this one; None if they do not serve it."""
     search = search_for(ctx, at, shape)
     found = on_paper(ctx, at, shape, search, answer.victims, parts_move=True)
     ctx.plan.spend(search.steps)
@@ -105,7 +109,7 @@ def _again(ctx: Context, at: int, shape: Shape, answer: _Answer) -> Scenario | N
 
 
 def search_moves(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()) -> Scenario | None:
-    """The cheapest gangs whose moves make room, without those that find no other place, and without these rows."""
+    """The cheapest gangs whose moves make room, without gangs that find no other place, and without these rows."""
     return _searched(ctx, at, shape, without).scenario
 
 
@@ -133,9 +137,9 @@ def _searched(ctx: Context, at: int, shape: Shape, without: Collection[int] = ()
 
 
 def _too_few(ctx: Context, shape: Shape, suits: Bools) -> bool:
-    """True when no moves leave the gang enough GPUs on the nodes that suit it. `suits` [nodes].
+    """True if no moves leave the gang enough GPUs on its suitable nodes. `suits` [nodes].
 
-    Moves among these nodes free nothing in sum: what is missing must go to others, by gangs that these suit.
+    Moves among these nodes free nothing in sum: gangs that suit other nodes must leave for free room there.
     """
     node, free = ctx.observation.snapshot.gpus.node, _free_milli(ctx)
     missing = shape.gpus * GPU_MILLI - int(free[suits].sum())
@@ -151,7 +155,7 @@ def _too_few(ctx: Context, shape: Shape, suits: Bools) -> bool:
 
 
 def _free_milli(ctx: Context) -> I64:
-    """What usable GPUs have free, parts included. Shape [nodes]. Computed once for a state of the what-if."""
+    """Free milli of usable GPUs, parts included. Shape [nodes]. Computed once for a state of the what-if."""
     answers = ctx.cached()
     if answers.free_milli is None:
         whatif, node = ctx.whatif, ctx.observation.snapshot.gpus.node
@@ -161,7 +165,7 @@ def _free_milli(ctx: Context) -> I64:
 
 
 def _reach(ctx: Context) -> _Reach:
-    """Where the gangs that may be moved could be at all."""
+    """Nodes possible at all for each kind of movable gang."""
     work, rows = ctx.observation.snapshot.workloads, ctx.once(Movers, lambda: all_movers(ctx)).rows
     asks = np.stack([work.gpu_models, work.gpu_memory_mib, work.selector, saves_mask(work)], axis=1)[rows]
     kinds, kind = np.unique(asks, axis=0, return_inverse=True)
@@ -173,7 +177,7 @@ def _reach(ctx: Context) -> _Reach:
 
 
 def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list[int]:
-    """Nodes where movable members leave room for a member of the new gang, those with most free GPUs first."""
+    """Nodes with room for a member of the new gang beside movable members, those with most free GPUs first."""
     held = np.zeros(len(ctx.whatif.node_free), np.int64)
     for row in dict.fromkeys(ranked_target.target.row for ranked_target in parts):
         np.add.at(held, ctx.observation.snapshot.gpus.node[ctx.whatif.layout_of(row).gpu], 1)
@@ -186,9 +190,7 @@ def _nodes_of(ctx: Context, parts: Sequence[RankedTarget], shape: Shape) -> list
 def movers(
     ctx: Context, search: Search, most_gpus: float, without: Collection[int] = (), *, instances: bool = False
 ) -> list[RankedTarget]:
-    """Gangs of at most `most_gpus` that may be moved, without these rows; with `instances`, those that hold
-    instances.
-    """
+    """Movable gangs of at most `most_gpus`, without these rows; with `instances`, only gangs on instances."""
     every = ctx.once(Movers, lambda: all_movers(ctx))
     may = np.where(every.elastic, every.member_gpus, every.gpus) <= most_gpus
     may &= _could_go(every, ctx.room(np.inf))
@@ -225,7 +227,7 @@ def _could_go(movers: Movers, room: I32) -> Bools:
 
 
 def all_movers(ctx: Context) -> Movers:
-    """All gangs that may be moved, once in a tick: the cheapest of the lowest priority first."""
+    """All movable gangs, once in a tick: the cheapest of the lowest priority first."""
     work = ctx.observation.snapshot.workloads
     runs = (work.state == State.RUNNING).tolist()
     movable = [claim for claim in ctx.settled() if claim.preemptible and runs[claim.row]]
@@ -251,7 +253,7 @@ def all_movers(ctx: Context) -> Movers:
 
 
 def _only_nodes(ctx: Context, rows: I32) -> I32:
-    """The node that each gang is on, -1 where it is on several. Shape [gangs]."""
+    """The node of each gang, -1 for a gang on several. Shape [gangs]."""
     held, count = ctx.observation.snapshot.placements, len(ctx.observation.snapshot.workloads.id)
     low, high = np.full(count, np.iinfo(np.int32).max, np.int32), np.full(count, -1, np.int32)
     np.minimum.at(low, held.workload, held.node)
@@ -277,7 +279,7 @@ def _without_stuck(ctx: Context, at: int, shape: Shape, search: Search, ranked_t
 
 
 def _stuck(ctx: Context, found: Scenario) -> set[int]:
-    """Rows of victims that find no other place for all that they hold."""
+    """Rows of victims without another place for all their GPUs."""
     return {
         give.row
         for give in found.evictions

@@ -1,9 +1,8 @@
-"""A lower bound on what it costs to free nodes for members of one size, and what each node would take for it.
+"""A lower bound on the cost of freeing nodes for members of one size, and the gangs taken for it on each node.
 
-The cost of a gang that sits on several nodes is split among them by the GPUs that it frees on each; then every node
-is a small knapsack of its own, and one more puts the nodes together. Where the nodes agree on what is taken, the
-bound is the cost itself. (Lagrangean decomposition with fixed multipliers: Guignard and Kim, Mathematical
-Programming 39, 1987.)
+The cost of a gang on several nodes is split among them by the GPUs that it frees on each; then every node is a small
+knapsack of its own, and one more puts the nodes together. If the nodes agree on the gangs taken, the bound is the cost
+itself. (Lagrangean decomposition with fixed multipliers: Guignard and Kim, Mathematical Programming 39, 1987.)
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What must fit: `members` of `size` GPUs, each on one node, at most `most` on a node; and one of `tail` GPUs."""
+    """The members to fit: `members` of `size` GPUs, each on one node, at most `most` on a node; one of `tail` GPUs."""
 
     members: int
     size: int
@@ -38,16 +37,16 @@ class Demand:
     most: int
 
     def on(self, free: int) -> tuple[int, bool]:
-        """Members that fit on a node with `free` GPUs, and whether the tail fits beside them."""
+        """Members that fit on a node with `free` GPUs; True if the tail fits beside them."""
         members = min(free // self.size, self.most)
         return members, 0 < self.tail <= free - members * self.size
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What one gang offers, level by level; level 0 is nothing. `frees`: GPUs by node.
+    """The offer of one gang, level by level; level 0 is nothing. `frees`: GPUs by node.
 
-    `pays`: GPUs that count where some are owed; `bound`: it may be taken only where what is owed is paid.
+    `pays`: GPUs counted towards the owed ones; `bound`: it may be taken only once the owed GPUs are paid.
     """
 
     costs: tuple[int, ...]
@@ -58,8 +57,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Nodes that must hold all members: `free` GPUs on those that may be cleared; on the others, `members` fit now, and
-    the tail `beside` them.
+    """Nodes for all members: `free` GPUs on those that may be cleared.
+
+    On the others, `members` fit now, and the tail `beside` them.
     """
 
     free: Mapping[int, int]
@@ -69,7 +69,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One node: members that fit now, the tail beside them, and what can be gained, at which cost, by which picks."""
+    """One node: members that fit now, the tail beside them, and the possible gains with their costs and picks."""
 
     members: int
     beside: bool
@@ -80,7 +80,7 @@ class Curve:
 class State:
     """A part of the search in one region: each candidate is taken from level `low` to level `high`.
 
-    `owed`: GPUs that must come from candidates that pay.
+    `owed`: GPUs to come from candidates that pay.
     """
 
     region: int
@@ -112,7 +112,7 @@ class Relaxation:
             self.on_node.append(on_node)
 
     def roots(self, owed: int) -> list[State]:
-        """Where nothing is decided, one state a region: what is `owed` is paid. One more: it is not."""
+        """States before any decision: one a region with the `owed` GPUs paid, and one more without owed GPUs."""
         low = (0,) * len(self.candidates)
         full = tuple(len(each.costs) - 1 for each in self.candidates)
         kinds = [(owed, full)]
@@ -164,7 +164,7 @@ class Relaxation:
         ]
 
     def relax(self, state: State) -> bool:
-        """Put the nodes together: the bound of a state, and what each node picked. False when nothing suffices."""
+        """Put the nodes together: the bound of a state, and the picks of each node. False if nothing suffices."""
         region = self.regions[state.region]
         missing, beside = self.demand.members - region.members, self.demand.tail == 0 or region.beside
         for curve in state.curves.values():
@@ -191,9 +191,7 @@ class Relaxation:
         return True
 
     def _together(self, state: State, missing: int, last: int, owed: int) -> tuple[int, Any] | None:
-        """The cheapest way over all nodes to `last` members more, or to `missing` and the tail; None when there is
-        none.
-        """
+        """The cheapest way over all nodes to `last` members more, or to `missing` and the tail; None without one."""
         fixed = self.demand.tail == 0 or self.regions[state.region].beside
         fixed |= any(curve.beside for curve in state.curves.values() if not curve.gains)
         ways: Ways = {(0, fixed, 0): (0, None)}
@@ -227,7 +225,7 @@ def _with_tail(ways: Ways) -> Ways:
 
 
 def _inside(candidate: Candidate, region: Region) -> tuple[dict[int, int], ...]:
-    """What each level frees on the nodes of a region, and in one what it pays beside."""
+    """GPUs freed by each level on the nodes of a region; its payment elsewhere as one entry (`NOWHERE`)."""
     levels = []
     for freed, pays in zip(candidate.frees, candidate.pays, strict=True):
         here = {node: gpus for node, gpus in freed.items() if node in region.free}
@@ -239,7 +237,7 @@ def _inside(candidate: Candidate, region: Region) -> tuple[dict[int, int], ...]:
 
 
 def _shares(costs: Sequence[int], frees: Sequence[Mapping[int, int]]) -> tuple[dict[int, int], ...]:
-    """The cost of each level, split among nodes by the GPUs that it frees there; sums are exact."""
+    """The cost of each level, split among nodes by the GPUs freed there; sums are exact."""
     shares = []
     for cost, freed in zip(costs, frees, strict=True):
         # a level that frees nothing: its cost stands where a later level does

@@ -1,6 +1,13 @@
-"""Scenarios: a gang starts on GPUs that victims free, and some victims move; what that costs and is worth.
+"""Scenarios: a gang starts on GPUs freed by victims, and some victims move; the cost and the worth of that.
 
-Everything happens on the what-if, which is left as it was. The planner applies what the guards allow.
+Theory of operation. A question first takes the leaving work off the what-if (`let_leave`): its GPUs come free without
+victims. `search_for` describes the room: free GPUs on suitable nodes, and a test of fit. The rule set chooses victims
+with that search, or refuses. `on_paper` tries the choice: victims off, the gang on, then each whole victim elsewhere if
+it fits, the widest first. Victims without another place are evicted; an elastic gang goes on without the members taken.
+All of it happens on the what-if, and a mark rolls it back. The planner applies a scenario once the guards allow it.
+
+A scenario is weighed in GPU-seconds by the price of the GPUs: the worth of the earlier start (`worth_gpu_s`), against
+the cost of stopping the victims and of their renewed wait.
 """
 
 from __future__ import annotations
@@ -43,7 +50,7 @@ STEPS_A_PLACE = 200
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A gang that would start on GPUs that victims free: where, what each victim gives up, and what that loses."""
+    """A gang that would start on GPUs freed by victims: its place, the GPUs given up by each victim, and their loss."""
 
     shape: Shape
     fit: Fit
@@ -57,8 +64,9 @@ class Scenario:
 
 
 def scheduling_signatures(ctx: Context) -> list[int]:
-    """What decides whether others may be preempted for each gang, by position. If one gang may not preempt, no gang
-    with the same number may.
+    """Numbers of gangs with equal answers on preemption, by position.
+
+    If one gang may not preempt, no gang with the same number may.
     """
     count, bits = len(ctx.plan.held), ctx.binding_sets(np.arange(len(ctx.pending)))
     return [
@@ -101,7 +109,10 @@ def search_for(ctx: Context, at: int, shape: Shape, first: int = -1) -> Search:
 
 
 def _shown_victims(ctx: Context, row: int) -> frozenset[int]:
-    """Rows of the victims of a start as people were shown it; none where one of them is another by now, or shrinks."""
+    """Rows of the victims of a start as shown to people.
+
+    None if one of them is gone, has a new incarnation, or shrinks.
+    """
     shown = ctx.shown_start(row)
     if shown is None or any(each.how == "shrink" for each in shown.victims):
         return frozenset()
@@ -121,7 +132,7 @@ def _fits_slowly(ctx: Context, at: int, shape: Shape, search: Search, targets: S
 
 
 def _apply(ctx: Context, search: Search, target: Target) -> Layout | None:
-    """Evict it on the what-if; what the victim keeps, None when it loses everything."""
+    """Evict it on the what-if; the layout kept by the victim, None for a loss of everything."""
     if target.whole:
         ctx.whatif.evict(target.row)
         return None
@@ -133,10 +144,10 @@ def _apply(ctx: Context, search: Search, target: Target) -> Layout | None:
 def find_scenario(
     ctx: Context, at: int, targets: Takes, *, contract: bool = False, moves: bool = True
 ) -> Scenario | Refusal | Miss:
-    """How the gang at `at` could start at its least width if victims leave as `targets` allows.
+    """A start of the gang at `at` at its least width if victims leave as `targets` allows.
 
     GPUs of leaving work count as free: no victim is chosen for GPUs that come free by themselves. `moves`: victims
-    continue elsewhere where they fit and the policy allows it.
+    continue elsewhere if they fit and the policy allows it.
     """
     row = int(ctx.pending[at])
     gpus = ctx.pending_table.least_gpus[at]
@@ -153,9 +164,9 @@ def find_scenario(
 
 
 def most_given_up(ctx: Context, shape: Shape) -> float:
-    """GPUs of the widest gang that a weighed preemption or a move may use; the guard blast_radius refuses wider ones.
+    """GPUs of the widest gang for a weighed preemption or a move; the guard blast_radius refuses wider ones.
 
-    inf where GPUs do not decide (shares, instances).
+    inf if GPUs do not decide (shares, instances).
     """
     return ctx.policy.preemption.blast_ratio * shape.gpus if shape.whole_gpus else np.inf
 
@@ -172,7 +183,7 @@ def let_leave(ctx: Context) -> int:
 
 
 def after_leaving(ctx: Context, at: int) -> Scenario | Miss:
-    """How the gang at `at` could start once leaving work has left, without victims."""
+    """A start of the gang at `at` after the leaving work has left, without victims."""
     shape = ctx.shape(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
     ctx.plan.spend(STEPS_A_PLACE + len(ctx.whatif.node_free) // 50)
     mark = let_leave(ctx)
@@ -191,10 +202,10 @@ def on_paper(
     parts_move: bool = False,
     moves: bool = True,
 ) -> Scenario | Miss:
-    """Try it on the what-if: victims off, the gang on, victims elsewhere where they fit; then undo it all.
+    """Try it on the what-if: victims off, the gang on, victims elsewhere if they fit; then undo it all.
 
-    `parts_move`: members taken from a gang are placed elsewhere too; otherwise the gang goes on without them.
-    `moves`: victims may be placed elsewhere.
+    `parts_move`: members taken from a gang are placed elsewhere too; otherwise the gang goes on without them. `moves`:
+    victims may be placed elsewhere.
     """
     whatif = ctx.whatif
     search.steps += (len(targets) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
@@ -254,7 +265,7 @@ def _moves(ctx: Context, targets: Sequence[Target], held: dict[int, Layout]) -> 
 
 
 def _moved_parts(ctx: Context, targets: Sequence[Target]) -> dict[int, Layout]:
-    """Gangs that lose some members, with these members elsewhere where they fit; each is placed and booked."""
+    """Gangs with a loss of some members, with these members elsewhere if they fit; each is placed and booked."""
     moved = {}
     for target in sorted((target for target in targets if not target.whole), key=lambda each: (-each.gpus, each.row)):
         shape = within_limits(ctx, target.row, ctx.shape(target.row, round(target.gpus)))
@@ -271,10 +282,10 @@ def _moved_parts(ctx: Context, targets: Sequence[Target]) -> dict[int, Layout]:
 def worth_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
     """Worth of starting the gang now, in GPU-seconds by price.
 
-    It is the waiting that this saves, converted by `preemption.priority_weight`, and the use of GPUs that would idle as
-    long. Without the scenario the gang starts when enough work is predicted to have ended, or after the horizon if that
-    is unknown. A scenario without victims is not weighed: it is worth the use of its GPUs until the next review, like
-    every admission.
+    It is the saved waiting, converted by `preemption.priority_weight`, and the use of GPUs that would idle as long.
+    Without the scenario the gang starts at the predicted end of enough work, or after the horizon if that is unknown. A
+    scenario without victims is not weighed: it is worth the use of its GPUs until the next review, like every
+    admission.
     """
     row, horizon_s = int(ctx.pending[at]), ctx.policy.horizon_s
     if not found.evictions:
@@ -292,7 +303,7 @@ def worth_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
 
 
 def _loss(ctx: Context, give: Eviction) -> float:
-    """GPUs that a victim gives up, by price."""
+    """GPUs given up by a victim, by price."""
     held = ctx.priced_gpus(ctx.whatif.layout_of(give.row))
     return held - ctx.priced_gpus(give.keeps) if give.how == "shrink" and give.keeps is not None else held
 
@@ -307,21 +318,21 @@ def _priced_cost_gpu_s(ctx: Context, found: Scenario) -> float:
 
 
 def _waiting_gpu_s(ctx: Context, at: int, found: Scenario) -> float:
-    """Cost of stopped victims waiting again, until the gang that they make room for ends."""
+    """Cost of the renewed wait of stopped victims, until the end of the gang that starts in their place."""
     wait_s = min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     gpus = sum(_loss(ctx, give) for give in found.evictions if give.how == "evict")
     return gpus * wait_s * ctx.policy.preemption.waiting_weight
 
 
 def cases_without_victims(action: str) -> tuple[Case, Case]:
-    """A start that stops nothing: when those who leave already are gone, or at once."""
+    """A start without a stop: after the leaving work is gone, or at once."""
     words = "start on {where}{after}"
     leaving = f"{words}, when work that already leaves is gone; nothing more is stopped for it"
     return Case(action, pipeline.KIND, "leaving", leaving), Case(action, admit.KIND, words=words)
 
 
 def submitted(ctx: Context, row: int) -> Evidence:
-    """When a gang was submitted: unlike how long it has waited, this stays true while its start waits for a person."""
+    """Submission time of a gang: unlike its waiting time, this stays true while its start waits for a person."""
     return Evidence("submitted", float(ctx.observation.snapshot.workloads.submit_s[row]), "time")
 
 
@@ -377,7 +388,7 @@ def _awaits(ctx: Context, layout: Layout) -> bool:
 
 
 def free_of(ctx: Context, rows: Sequence[int]) -> I32:
-    """Whole GPUs per node that are free once the gangs of these rows are gone. Shape [nodes]."""
+    """Whole GPUs per node free once the gangs of these rows are gone. Shape [nodes]."""
     whatif, gpus = ctx.whatif, ctx.observation.snapshot.gpus
     free = whatif.node_free.copy()
     for row in rows:

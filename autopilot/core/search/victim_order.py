@@ -1,4 +1,4 @@
-"""Choices in victim order: the shortest beginning that is enough, and what of a choice is not needed."""
+"""Choices in victim order: the shortest sufficient beginning, and the needless part of a choice."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ TRIALS = 64
 
 
 def in_order(ranked_targets: Sequence[RankedTarget], enough: Callable[[Sequence[Target]], bool]) -> list[int] | None:
-    """The shortest beginning of the candidates that is enough, by doubling and halving: more candidates rarely fit
-    worse.
+    """The shortest sufficient beginning of the candidates, by doubling and halving: more candidates rarely fit worse.
 
     Quotas may allow some and not more. Then the first beginnings are tried one by one, longer ones by doubling.
     """
@@ -43,8 +42,7 @@ def one_wide(
 ) -> list[int] | None:
     """One of the widest gangs, with others in victim order as far as quotas allow; the cheapest such choice.
 
-    Rules count the widest gang last, so a lender may give one gang that exceeds what it has to spare, after others that
-    do not.
+    Rules count the widest gang last, so a lender may give one gang beyond its spare GPUs, after others within them.
     """
     found: list[list[int]] = []
     for wide in sorted(range(len(ranked_targets)), key=lambda place: (-ranked_targets[place].target.gpus, place))[
@@ -75,10 +73,9 @@ def one_wide(
 def without_needless(
     ranked_targets: Sequence[RankedTarget], chosen: Sequence[int], enough: Callable[[Sequence[Target]], bool]
 ) -> list[int]:
-    """The choice without needless victims: the highest rank is dropped first, in it the most expensive; members before
-    whole gangs.
+    """The choice without needless victims: the dearest of the highest rank is dropped first.
 
-    Many are dropped at a time while that succeeds, one by one where it does not.
+    At equal cost, members go before whole gangs. Many are dropped at a time while that succeeds, else one by one.
     """
 
     def dearest(place: int) -> tuple[int, float, bool]:

@@ -1,9 +1,18 @@
-"""The search for victims: the cheapest sufficient set of those that a rule set allows.
+"""The search for victims: the cheapest sufficient set among those allowed by a rule set.
 
-A rule set offers candidates in victim order (quota/rules/base.py); this search knows the nodes. It finds the ranks that
-make room, keeps the nodes that are cheapest to clear by estimate, and leaves the choice to clearing.py. Where GPUs on
-nodes do not decide what fits (shares, instances, members that differ), or where that finds nothing, it takes candidates
-in order until the gang fits. It then drops every victim that is not needed. It places and evicts nothing.
+Theory of operation. A rule set offers candidates in victim order (quota/rules/base.py); this search knows the nodes.
+`Search` answers one question: does the gang have room once these targets are evicted? Its work is counted in steps, not
+in time. `Search.cheapest` goes through four stages:
+
+1. The candidates become columns (`Market`): GPUs freed by each gang on each node, its rank and its cost. Without room
+   at the last rank there is no answer.
+2. By halving, the lowest sufficient rank is found. The nodes cheapest to clear by estimate are kept, and clearing.py
+   chooses among the gangs on them. If quotas refuse single gangs, a second search takes GPUs owed beforehand.
+3. If whole GPUs on nodes do not decide the fit (shares, instances, unequal members), or stage 2 finds nothing,
+   candidates are taken in victim order until the gang fits (victim_order.py).
+4. Every needless victim is dropped. The victims of an open proposal are kept, unless others are clearly better.
+
+It places and evicts nothing.
 """
 
 from __future__ import annotations
@@ -60,11 +69,11 @@ PARTS = 1024
 class Search:
     """Room for one gang on one what-if. `fits_on(free)`: does it fit on these whole free GPUs per node?
 
-    `room` [nodes]: whole free GPUs that it may use now. `suits` [nodes]: nodes that it may use at all. `domain`
-    [nodes]: its members must stay inside one of these. `spread`: at most one member on a node. `hosted(cpu, memory)`:
-    GPUs of its members that so much free milli-CPU and MiB per node can host. `fits_slowly(takes)`: asked instead of
-    `fits_on` where whole GPUs on nodes are not all (shares, members that differ).
-    `by_gpus`: whole GPUs on nodes are needed at least, so that a choice by them is worth asking about.
+    `room` [nodes]: whole free GPUs open to it now. `suits` [nodes]: nodes open to it at all. `domain` [nodes]: its
+    members must stay inside one of these. `spread`: at most one member on a node. `hosted(cpu, memory)`: GPUs of its
+    members that so much free milli-CPU and MiB per node can host. `fits_slowly(takes)`: asked instead of `fits_on` if
+    whole GPUs on nodes are not all (shares, unequal members). `by_gpus`: whole GPUs on nodes are needed at least, so
+    that a choice by them is worth asking about.
     """
 
     whatif: WhatIf
@@ -99,20 +108,20 @@ class Search:
         return self.fits_on(free)
 
     def entries(self, target: Target) -> tuple[int, ...]:
-        """Entries of the victim's layout that a partial eviction removes."""
+        """Entries of the victim's layout removed by a partial eviction."""
         return self.takings.entries(target)
 
     def freed(self, target: Target) -> tuple[tuple[int, int], ...]:
-        """(node, whole GPUs) that an eviction leaves entirely free, by itself."""
+        """(node, whole GPUs) left entirely free by an eviction alone."""
         return self.takings.cleared(target)[0]
 
     def cheapest(self, ranked_targets: Sequence[RankedTarget], allowed: Allowed) -> tuple[Target, ...] | None:
-        """The cheapest allowed set of victims that makes room, of the lowest ranks that suffice; None without one.
+        """The cheapest allowed set of victims with room for the gang, of the lowest sufficient ranks; None without one.
 
-        Cheapest means least lost work in the highest rank that is needed, then in the one below it, and so on; a GPU
-        counts at least one GPU-second. The answer is exact by GPUs where up to EXACT nodes or gangs are searched and
-        the steps suffice; otherwise it is close to it. Where GPUs do not decide what fits, it is the victim order
-        without needless victims.
+        Cheapest means least lost work in the highest needed rank, then in the one below it, and so on; a GPU counts at
+        least one GPU-second. The answer is exact by GPUs if up to EXACT nodes or gangs are searched and the steps
+        suffice; otherwise it is close to it. If GPUs do not decide the fit, it is the victim order without needless
+        victims.
         """
 
         def enough(targets: Sequence[Target]) -> bool:
@@ -144,7 +153,7 @@ class Search:
     def _clearly_better(
         self, chosen: Sequence[Target], shown: Sequence[RankedTarget], ranked_targets: Sequence[RankedTarget]
     ) -> bool:
-        """True where these victims have a lower rank than those that people were shown, or cost less by the margin."""
+        """True for victims of a lower rank than the shown ones, or cheaper by the margin."""
         found = [each for each in ranked_targets if each.target in chosen]
         if max(each.rank for each in found) < max(each.rank for each in shown):
             return True
@@ -152,7 +161,7 @@ class Search:
         return costs_gpu_s[0] < (1.0 - self.margin_ratio) * costs_gpu_s[1]
 
     def near(self, columns: Columns, may: Bools) -> list[int]:
-        """Places, among thousands of gangs, of those that hold the nodes which are cheapest to clear by estimate.
+        """Places, among thousands of gangs, of the gangs on the nodes cheapest to clear by estimate.
 
         `may` [gangs]: the gangs to consider.
         """
@@ -161,7 +170,7 @@ class Search:
 
 
 class Market:
-    """The candidates of one search, in columns: the GPUs that each gang frees on each node, its rank and its cost.
+    """The candidates of one search, in columns: the GPUs freed by each gang on each node, its rank and its cost.
 
     Gangs are in victim order. Gangs that free a GPU only together are one unit; `leader` [gangs] is the first of them.
     """
@@ -185,7 +194,7 @@ class Market:
         return self.search.fits_on(room + np.bincount(self.node, gpus, minlength=len(room)).astype(np.int32))
 
     def cheapest(self, allowed: Allowed) -> list[int] | None:
-        """Places of the cheapest candidates that make room and are allowed, of the lowest ranks that suffice."""
+        """Places of the cheapest allowed candidates with room for the gang, of the lowest sufficient ranks."""
         ranks = np.unique(self.rank).tolist()
         low, high = 0, len(ranks) - 1
         while low < high:
@@ -198,7 +207,7 @@ class Market:
         return None
 
     def near(self, may: Bools) -> list[int]:
-        """Places of the gangs on the nodes that are cheapest to clear, among those in `may` [gangs]."""
+        """Places of the gangs on the nodes cheapest to clear, among those in `may` [gangs]."""
         open_ = np.flatnonzero(may[self.gang])
         kept = np.zeros(len(self.search.room), np.bool_)
         for region, _ in self._regions(open_, self._demand()):
@@ -214,7 +223,7 @@ class Market:
         return Demand(members, search.member_gpus, tail, 1 if search.spread else search.need_gpus)
 
     def _regions(self, open_: I64, demand: Demand) -> list[tuple[Region, bool]]:
-        """Regions to search, by domain; True with one that includes all its nodes."""
+        """Regions to search, by domain; True with a region of all the nodes of its domain."""
         domains = self._domains(open_, demand.members + (demand.tail > 0))
         return [self._region(nodes, open_, demand) for nodes in domains]
 
@@ -263,7 +272,7 @@ class Market:
         return None if found is None else places(dict(enumerate(found))), clearing.lonely
 
     def _owing(self, units: Sequence[Unit], allowed: Allowed) -> tuple[list[Unit], int]:
-        """The units with what they pay, and the GPUs owed; if none can pay, the units allowed by themselves, and 0.
+        """The units with their payments, and the GPUs owed; if none can pay, the units allowed by themselves, and 0.
 
         GPUs are owed if they must be taken before quotas allow anything, or before they allow certain units. They are
         asked for as if one gang held them all.
@@ -293,7 +302,7 @@ class Market:
         return paying, low
 
     def _domains(self, open_: I64, parts: int) -> list[Bools]:
-        """Nodes of each domain that is searched; all nodes in one where the gang may spread over them."""
+        """Nodes of each searched domain; all nodes in one if the gang may spread over them."""
         search, level = self.search, self.search.domain
         if level is None or parts == 1:
             return [np.ones(len(search.room), np.bool_)]
@@ -302,9 +311,7 @@ class Market:
         return [level == domain for domain in found[: DOMAINS if len(found) > EXACT else EXACT].tolist()]
 
     def _region(self, inside: Bools, open_: I64, demand: Demand) -> tuple[Region, bool]:
-        """The nodes of a domain that may be cleared, in victim order, and what fits on its others; True if these are
-        all its nodes.
-        """
+        """The clearable nodes of a domain, in victim order, and the fit on its others; True if these are all nodes."""
         room = self.search.room
         here = open_[inside[self.node[open_]]]
         nodes: NDArray[Any] = np.flatnonzero(np.bincount(self.node[here], minlength=len(room)))
@@ -329,8 +336,8 @@ class Market:
     def _cheapest(self, entries: I64, group: I32, missing: NDArray[Any], members: int) -> I32:
         """Groups of entries (nodes, domains) that can free the GPUs `missing` in them, the cheapest first.
 
-        An entry costs the part of its gang that it frees, for the rest may serve other members; with few members
-        it costs more.
+        An entry costs the part of its gang that it frees, for the rest may serve other members; with few members it
+        costs more.
         """
         gang, gpus = self.gang[entries], self.gpus[entries]
         part = gpus / np.bincount(gang, gpus, minlength=len(self.rank))[gang]
@@ -338,7 +345,7 @@ class Market:
         return cheapest_groups(group, gpus, self.rank[gang], cost, missing)
 
     def _units(self, near: I64, top: int, helpers: int) -> list[Unit]:
-        """What the gangs of these entries offer, and the first `helpers` gangs, up to the rank `top`."""
+        """Offers of the gangs of these entries, and of the first `helpers` gangs, up to the rank `top`."""
         frees: dict[int, dict[int, int]] = {}
         for gang, node, gpus in zip(
             self.gang[near].tolist(), self.node[near].tolist(), self.gpus[near].tolist(), strict=True
@@ -373,8 +380,9 @@ class Market:
         return {place: part << shift[ranked_targets[place].rank] for place, part in parts.items()}
 
     def _unit(self, places: Sequence[int], costs: Mapping[int, int], frees: dict[int, int]) -> Unit:
-        """Levels of one gang: one more member at each level, the whole gang last. Gangs that share a GPU: all or
-        nothing.
+        """Levels of one gang: one more member at each level, the whole gang last.
+
+        Gangs that share a GPU: all or nothing.
         """
         ranked_targets = self.ranked_targets
         if len(places) == 1 and ranked_targets[places[0]].target.whole:  # most gangs
