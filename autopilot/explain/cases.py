@@ -1,8 +1,8 @@
 """The words of a proposal: the format string of its case, filled with the facts on the record.
 
-Fields of a format string: `where` (the GPUs it gets), `after` (whether it starts again, and when it was submitted),
-`taken` (what its victims lose), `victims` (the first of them, by name), `workload`, `tenant`, `replicas`, and each
-evidence by its name. A number with a noun is written as `{gpus:GPU}`: `1 GPU`, `8 GPUs`.
+Fields of a format string: `where` (its GPUs), `after` (` again` for a restart, and the time of submission), `taken`
+(what its victims lose), `victims` (the first of them, by name), `workload`, `tenant`, `replicas`, and each evidence by
+its name. A number with a noun is written as `{gpus:GPU}`: `1 GPU`, `8 GPUs`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def case_of(proposal: Proposal) -> Case:
 
 
 def case_words(proposal: Proposal, fields: Mapping[str, str]) -> str:
-    """Why a proposal was made."""
+    """Reason for a proposal."""
     return _filled(case_of(proposal).words, proposal, fields)
 
 
 def contract_words(proposal: Proposal, fields: Mapping[str, str]) -> str:
-    """Why its victims leave by contract."""
+    """Reason for the eviction of its victims by contract."""
     return _filled(case_of(proposal).contract or "its victims were promised to leave", proposal, fields)
 
 
@@ -61,7 +61,7 @@ def quantity(value: float, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number in a format string: in words, or as a count where the string gives the noun."""
+    """A number in a format string: in words, or as a count if the string gives the noun."""
 
     words: str
     value: float
@@ -77,7 +77,7 @@ class Amount:
 
 
 class Fields(dict[str, object]):
-    """Fields of a format string; a fact that the record lacks reads as unknown."""
+    """Fields of a format string; a fact missing from the record reads as unknown."""
 
     def __missing__(self, _key: str) -> Amount:
         return Amount("unknown", float("nan"))
@@ -101,12 +101,12 @@ def fact_words(evidence: Evidence) -> str:
 
 
 def owner_words(owner: str) -> str:
-    """`TENANT/USER`; `tenant TENANT (owner unknown)` where no user is stated."""
+    """`TENANT/USER`; `tenant TENANT (owner unknown)` without a stated user."""
     tenant, slash, user = owner.partition("/")
     return owner if user or not slash else f"tenant {tenant} (owner unknown)"
 
 
 def with_worst(expected_gpu_s: float, worst_gpu_s: float) -> str:
-    """What is expected, and the worst case where it is more: `6.7 GPU-min, worst case 2.2 GPU-h`."""
+    """The expected loss, and the worst case if it is more: `6.7 GPU-min, worst case 2.2 GPU-h`."""
     expected, worst = format_gpu_s(expected_gpu_s), format_gpu_s(worst_gpu_s)
     return f"{expected}, worst case {worst}" if worst_gpu_s > expected_gpu_s and worst != expected else expected

@@ -14,7 +14,7 @@ SHOWN_GPUS = 0.005
 
 
 def fragmentation_lines(found: Fragmentation, modes: Modes) -> list[str]:
-    """The index of each pool with its parts, what would help, and the widest gangs that fit."""
+    """The index of each pool with its parts, the actions against it, and the widest gangs with room."""
     lines = []
     for pool in found.pools:
         lines.append(f"pool {pool.pool}: {pool.free_gpus:.4g} GPUs free; {_index_words(pool)}")
@@ -41,7 +41,7 @@ def _loss_lines(loss: Loss, of_what: str, modes: Modes) -> list[str]:
 
 
 def helps_words(cause: Cause, modes: Modes) -> str:
-    """The actions that would help, with their modes."""
+    """Actions against a cause, with their modes."""
     if not cause.actions:
         return "no action helps"
     named = " or ".join(f"{name} (mode {getattr(modes, name)})" for name in cause.actions)

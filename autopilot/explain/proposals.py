@@ -1,8 +1,8 @@
 """Decisions and refusals in words, each with its numbers.
 
-Plain functions from records to text: the command line, the page and the report print what they return.
-`proposal_words` is one line, `explain_decision` what one tick did and did not do; the whole case of a proposal is in
-autopilot/explain/view.py. What became of one workload: autopilot/explain/story/.
+Plain functions from records to text: the command line, the page and the report print their results. `proposal_words` is
+one line, `explain_decision` the actions and refusals of one tick; the whole case of a proposal is in
+autopilot/explain/view.py. The story of one workload: autopilot/explain/story/.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def verdict_words(verdict: Verdict) -> str:
 
 
 def _measured(verdict: Verdict) -> str:
-    """What a guard measured, and the limit that it compared with: `3 min since first proposed, at least 10 min`."""
+    """Measured value of a guard and its limit: `3 min since first proposed, at least 10 min`."""
     if verdict.unit == MODE_UNIT:
         return f"mode {MODES[int(verdict.value)]}"
     if verdict.unit == telemetry.UNIT:
@@ -184,12 +184,12 @@ def _measured(verdict: Verdict) -> str:
 
 
 def _held_words(code: Code) -> str:
-    """What a verdict that does not allow a proposal is called."""
+    """Name of the answer of a verdict against a proposal."""
     return "recommended only" if code in _RECOMMENDS else "refused"
 
 
 def where(slots: Sequence[Slot], profile: str = "") -> str:
-    """`8 GPUs of 1 node`; shares and instances by their name, instances with their `profile` where it is known."""
+    """`8 GPUs of 1 node`; shares and instances by their name, instances with their `profile` if it is known."""
     nodes = counted(len({slot.node for slot in slots}), "node")
     if any(slot.instance for slot in slots):
         return f"{counted(len(slots), 'MIG instance')}{profile and ' '}{profile} of {nodes}"
@@ -212,7 +212,7 @@ def victim_words(victim: Victim) -> str:
 
 
 def how_words(victim: Victim) -> str:
-    """How a victim is displaced, what that loses, and whether it was owed."""
+    """The displacement of a victim, its loss, and the words "by contract" if one applies."""
     if victim.how == "shrink":
         how = f"shrinks by {victim.gpus} to {counted(len(victim.keeps), 'GPU')} ({by_node(victim.keeps, 4)})"
     elif victim.how == "move":
@@ -243,9 +243,9 @@ _TAKES: Mapping[Taken, str] = {
 
 
 def side_effect_words(proposal: Proposal, *, of_turns: bool = True) -> list[str]:
-    """What it takes from work that waits, a clause for each kind; none where it takes nothing.
+    """Losses of waiting work to a proposal, a clause for each kind; [] without any.
 
-    Starts that it passes are many and change often: `explain` names them, this names their queues with `of_turns`.
+    Passed starts are many and change often: `explain` names them; with `of_turns`, this names their queues.
     """
     clauses = []
     for what, words in _TAKES.items():
@@ -263,18 +263,18 @@ def side_effect_words(proposal: Proposal, *, of_turns: bool = True) -> list[str]
 
 
 def taken_words(effect: SideEffect) -> str:
-    """What one workload that waits loses: `its reserved quota (16 GPUs)`."""
+    """The loss of one waiting workload: `its reserved quota (16 GPUs)`."""
     return f"its {LOSES[effect.what]} ({counted(effect.gpus, 'GPU')})"
 
 
 def _first_victims(victims: Sequence[Victim]) -> str:
-    """The first victims, and how many more."""
+    """The first victims, and the number of the others."""
     words = "; ".join(victim_words(victim) for victim in victims[:SHOWN_VICTIMS])
     return words + (f"; and {len(victims) - SHOWN_VICTIMS} more" if len(victims) > SHOWN_VICTIMS else "")
 
 
 class Answer(StrEnum):
-    """What became of a proposal."""
+    """Outcome of a proposal."""
 
     ACCEPTED = "accepted"
     RECOMMENDED = "recommended"  # every guard allows it; the mode only recommends
@@ -288,12 +288,12 @@ _APPROVES = _RECOMMENDS | UNCOVERED | {Code.NEEDS_APPROVAL}
 
 
 def refusing_codes(proposal: Proposal) -> tuple[Code, ...]:
-    """The codes of the guards that did not allow a proposal."""
+    """Codes of the verdicts against a proposal."""
     return tuple(verdict.code for verdict in proposal.verdicts if not verdict.allowed)
 
 
 def answer_of(proposal: Proposal, halted: str = "") -> Answer:
-    """What became of a proposal; `halted` is that of its decision."""
+    """Outcome of a proposal; `halted` is that of its decision."""
     codes = set(refusing_codes(proposal))
     if halted or (not codes and not proposal.accepted):
         return Answer.REFUSED
@@ -305,7 +305,7 @@ def answer_of(proposal: Proposal, halted: str = "") -> Answer:
 
 
 def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
-    """Why a proposal was made, and which guards refused it and why, on one line."""
+    """One line: the reason for a proposal, and each refusing guard with its reason."""
     words = "; ".join([case_words(proposal, fields_of(proposal)), *side_effect_words(proposal)])
     if answer_of(proposal) == Answer.RECOMMENDED:
         held = held_words(proposal)
@@ -319,7 +319,7 @@ def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str
 
 
 def held_words(proposal: Proposal) -> str:
-    """Why a proposal is only recommended although the mode of its action allows more; "" where the mode holds it."""
+    """Reason to recommend only, beyond the mode of the action (a cap, a bound, a paper test); "" without one."""
     held = next((each for each in proposal.verdicts if each.code in _BOUND | {Code.ON_PAPER}), None)
     if held is None:
         return ""
@@ -335,7 +335,7 @@ def answer_words(answer: Answer) -> str:
 
 
 def after_words(proposal: Proposal) -> str:
-    """Whether work starts again, and when it was submitted."""
+    """The words ` again` for a restart, and the time of submission; "" if that is not recorded."""
     at_s = next((float(each.value) for each in proposal.evidence if each.name == "submitted"), None)
     if at_s is None:
         return ""
@@ -343,7 +343,7 @@ def after_words(proposal: Proposal) -> str:
 
 
 def fields_of(proposal: Proposal) -> dict[str, str]:
-    """What the words of a case may name."""
+    """Fields for the words of a case."""
     change = proposal.change
     return {
         "where": where(
@@ -359,7 +359,7 @@ def fields_of(proposal: Proposal) -> dict[str, str]:
 
 
 def loss_words(loss: Loss) -> str:
-    """What a victim really lost, and what was expected: `lost 0.3 GPU-h (expected 2.4 GPU-h, worst case 16 GPU-h)`."""
+    """Real and expected loss of a victim: `lost 0.3 GPU-h (expected 2.4 GPU-h, worst case 16 GPU-h)`."""
     expected = f"expected {with_worst(loss.expected_gpu_s, loss.worst_gpu_s)}"
     if not isfinite(loss.lost_gpu_s):
         return f"lost an unknown amount of work, as its source does not say ({expected})"
@@ -367,7 +367,7 @@ def loss_words(loss: Loss) -> str:
 
 
 def explain_decision(decision: Decision) -> list[str]:
-    """What one tick did, and why the rest waits, by reason."""
+    """The actions of one tick, and the waiting rest by reason."""
     answers = [answer_of(each, decision.halted) for each in decision.plan.proposals]
     lines = [f"tick {decision.tick} at {format_clock(decision.now_s)}: {_answers_words(answers)}"]
     if decision.halted:

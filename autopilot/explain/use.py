@@ -56,7 +56,7 @@ _RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
 
 
 def format_signal(signal: str, value: float) -> str:
-    """A signal with its unit: `61.2 %`, `1.8 GB/s`, `12.5 GiB`, `420 W`, `0.12 kWh`; `-` where it is unknown."""
+    """A signal with its unit: `61.2 %`, `1.8 GB/s`, `12.5 GiB`, `420 W`, `0.12 kWh`; `-` if unknown."""
     if isnan(value):
         return "-"
     if signal.endswith("_ratio"):
@@ -75,7 +75,7 @@ def format_signal(signal: str, value: float) -> str:
 
 
 def workload_use(workload: str, observation: Observation) -> tuple[list[str], dict[str, Any] | None]:
-    """The measured use of a workload over all windows, as lines and as plain values; none where it holds no GPUs."""
+    """The measured use of a workload over all windows, as lines and as plain values; none if it holds no GPUs."""
     snapshot = observation.snapshot
     found = np.flatnonzero(snapshot.workloads.id == workload)
     use = usage_of(snapshot, observation.now_s)
@@ -96,7 +96,7 @@ def workload_use(workload: str, observation: Observation) -> tuple[list[str], di
 
 
 def _groups_of(snapshot: ClusterSnapshot, row: int) -> list[tuple[Rollup, tuple[int, ...]]]:
-    """The groups that a workload belongs to, by level: itself, its service, tenant, queues, pools, and the fleet."""
+    """The groups of a workload by level: itself, its service, tenant, queues, pools, and the fleet."""
     found, work, queue = rollups(snapshot, WITH_WORKLOADS), snapshot.workloads, int(snapshot.workloads.queue[row])
     queues = []
     while queue > ROOT:  # that is the fleet
@@ -117,7 +117,7 @@ def _groups_of(snapshot: ClusterSnapshot, row: int) -> list[tuple[Rollup, tuple[
 
 
 def _group_table(groups: Sequence[tuple[Rollup, tuple[int, ...]]]) -> list[str]:
-    """The utilizations of a workload and of the groups that it belongs to, over the shown window."""
+    """The utilizations of a workload and of its groups, over the shown window."""
     if SHOWN_WINDOW_S not in groups[0][0].windows_s:
         return []
     table, measured_ratio = [_HEAD], 1.0
@@ -137,7 +137,7 @@ def _leveled(level: Rollup, window_s: float, groups: Iterable[int]) -> list[dict
 
 
 def _entities(observation: Observation, row: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Rows of the telemetry that one workload holds."""
+    """Telemetry rows of one workload's entities."""
     held = observation.snapshot.placements
     at = np.flatnonzero(held.workload == row)
     gpus = len(observation.snapshot.gpus.uuid)
@@ -199,9 +199,9 @@ def _document(use: UsageTable, row: int, in_doubt: Sequence[str]) -> dict[str, A
 
 
 def groups_document(observation: Observation) -> dict[str, Any]:
-    """Utilizations of every level over each window, and the busy GPUs that no workload holds.
+    """Utilizations of every level over each window, and the busy GPUs held by no workload.
 
-    The level `workload` has the workloads that hold GPUs.
+    The level `workload` has the workloads on GPUs.
     """
     snapshot = observation.snapshot
     found = rollups(snapshot, WITH_WORKLOADS)
@@ -222,7 +222,7 @@ def _workload_rows(level: Rollup) -> list[dict[str, Any]]:
 
 
 def _rows(level: Rollup, window_s: float, groups: Iterable[int]) -> list[dict[str, Any]]:
-    """These groups of a level over one window; of the group that no workload holds only the activity."""
+    """These groups of a level over one window; of GPUs held by no workload only the activity."""
     found = ratios(level, window_s)
     columns = {name: getattr(found, name).tolist() for name in Ratios.__slots__}
     return [
@@ -233,10 +233,10 @@ def _rows(level: Rollup, window_s: float, groups: Iterable[int]) -> list[dict[st
 
 
 def group_lines(observation: Observation) -> list[str]:
-    """A table of the fleet, its pools, and the tenants, queues, services and workloads that hold GPUs, the largest gap
-    first; then busy free GPUs.
+    """A table of the fleet, its pools, and the tenants, queues, services and workloads on GPUs, the largest gap first;
+    then busy free GPUs.
 
-    Queues are left out where each of them is one tenant's.
+    Queues are left out if each of them is one tenant's.
     """
     snapshot = observation.snapshot
     found = rollups(snapshot, WITH_WORKLOADS)
@@ -276,7 +276,7 @@ def covered_lines(measured_ratio: float) -> list[str]:
 
 
 def _same_groups(tenants: Rollup, queues: Rollup) -> bool:
-    """Whether each queue below the root that holds GPUs is what the tenant of its name holds."""
+    """True if each queue on GPUs, below the root, holds as much as the tenant of its name."""
     held = dict(zip(tenants.names, tenants.held_units.tolist(), strict=True))
     below = zip(queues.names[ROOT + 1 :], queues.held_units[ROOT + 1 :].tolist(), strict=True)
     return all(held.get(name) == units for name, units in below if units)
@@ -304,7 +304,7 @@ def _cells(values: Ratios, row: int) -> list[str]:
 
 
 def stray_lines(snapshot: ClusterSnapshot) -> list[str]:
-    """One line for each busy GPU that no workload holds, up to five."""
+    """One line for each busy GPU held by no workload, up to five."""
     found = strays(snapshot, parts_of(snapshot))
     lines = [
         f"busy without a workload: {each.entity_id} on {each.node} ({format_ratio(each.activity_ratio)} SM activity "
@@ -327,5 +327,5 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def known(value: float) -> float | None:
-    """A number, None where it is not finite."""
+    """A number, None if it is not finite."""
     return value if isfinite(value) else None

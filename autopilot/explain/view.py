@@ -1,7 +1,7 @@
 """A proposal as every face shows it: page, command line, object Recommendation, metrics, report and journal.
 
-`ProposalView` is what is known of it at one tick, with its figures in base units. `figure_words` is the one rendering
-of the figures, `explain_proposal` the whole case.
+`ProposalView` holds the knowledge of it at one tick, with its figures in base units. `figure_words` is the one
+rendering of the figures, `explain_proposal` the whole case.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ from autopilot.explain.proposals import (
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a proposal, or several together, gain and cost (docs/glossary.md). NaN: not known.
+    """Gain and cost of a proposal, or of several together (docs/glossary.md). NaN: not known.
 
-    A gain that nobody weighs is NaN: every victim leaves by contract. `cost_gpu_s` is the expected cost;
-    `worst_cost_gpu_s` counts the worst case of its victims in place of the expected loss. `gpus` are assigned, or taken
-    where nothing starts.
+    An unweighed gain is NaN: every victim leaves by contract. `cost_gpu_s` is the expected cost; `worst_cost_gpu_s`
+    counts the worst case of its victims in place of the expected loss. `gpus` are assigned, or taken if nothing starts.
     """
 
     gain_gpu_s: float
@@ -70,7 +69,7 @@ def figures_of(proposals: Iterable[Proposal]) -> Figures:
 
 
 def _unweighed(proposal: Proposal) -> bool:
-    """Whether nobody computed what it gains: a contract decides."""
+    """True if its gain was never computed: a contract decides."""
     return not proposal.benefit_gpu_s and any(each.contract for each in proposal.victims)
 
 
@@ -85,7 +84,7 @@ def figure_words(figures: Figures) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ProposalView:
-    """A proposal at one tick; where equal ones repeat, at the first. Times by the clock of the cluster."""
+    """A proposal at one tick; of equal ones in a row, the first. Times by the clock of the cluster."""
 
     proposal: Proposal
     answer: Answer
@@ -97,12 +96,12 @@ class ProposalView:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The key that makes views of two ticks the same decision."""
+        """Key of a decision, equal for its views at two ticks."""
         return (self.proposal.id, self.answer, refusing_codes(self.proposal))
 
     @property
     def figures(self) -> Figures:
-        """What it gains and costs."""
+        """Its gain and cost."""
         return figures_of([self.proposal])
 
 
@@ -115,7 +114,7 @@ def view_of(proposal: Proposal, decision: Decision, opened: Mapping[str, OpenPro
 
 
 def _whose(proposal: Proposal) -> str:
-    """What a proposal is about, in the state that it was made for, and its owner."""
+    """The subject of a proposal with its revision, and its owner."""
     subject = proposal.subject
     if whose := proposal.change.whose(subject):
         return whose

@@ -1,4 +1,4 @@
-"""One workload's story: where it stands, what holds it, what would free it by forecast. `Watch`, then `tell`."""
+"""The story of one workload: its place, its obstacles, and their forecast ends. `Watch`, then `tell`."""
 
 from autopilot.explain.story.telling import Watch, tell, unlisted, width_words
 

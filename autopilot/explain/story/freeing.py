@@ -1,4 +1,4 @@
-"""What would free a gang that waits, and when by forecast."""
+"""Prospects of a waiting gang: the end of each obstacle, by forecast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from autopilot.explain.story.waiting import NO_TURN_CODES, SHOWN_NAMES, Waiting,
 
 
 def freed_by(gang: Waiting, decision: Decision) -> list[str]:
-    """What would let it start and when, by forecast; the quantile is the one that reservations are planned with."""
+    """Each obstacle's end and its time by forecast, at the quantile of reservations."""
     ctx, code = gang.ctx, gang.why.code
     if code == Code.EXCLUDED:
         return ["its owner lets the autopilot act on it again; time alone does not"]
@@ -60,7 +60,9 @@ def freed_by(gang: Waiting, decision: Decision) -> list[str]:
 
 
 def _shelter(gang: Waiting) -> list[str]:
-    """When those who may not be displaced yet, young or disrupted before, may be; and those who never may."""
+    """Gangs out of reach for now (young, or disrupted before) with the first end of that shelter; and gangs out of
+    reach for good.
+    """
     ctx = gang.ctx
     found = sheltered(ctx, gang.claim)
     young, spared = ([each for each in found if isfinite(each.end_s) == ends] for ends in (True, False))
@@ -81,7 +83,9 @@ def _gangs(found: Sequence[Ending]) -> str:
 
 
 def _clocks(gang: Waiting) -> list[str]:
-    """What time alone brings: its preemption delay, its promise, its being overdue (seen at the next review)."""
+    """Effects of time alone: the end of its preemption delay, its promise, and being overdue (seen at the next
+    review).
+    """
     ctx, policy = gang.ctx, gang.ctx.policy
     work, period_s = ctx.observation.snapshot.workloads, policy.review.batch_s
     submit_s, delay_s = float(work.submit_s[gang.row]), float(work.preemption_delay_s[gang.row])
@@ -106,7 +110,7 @@ def _clocks(gang: Waiting) -> list[str]:
 
 
 def _room_prospect(gang: Waiting) -> str:
-    """When it fits; where only reservations are in the way, when those start and how long they are foreseen to run."""
+    """Time of room for it; if reservations alone are in the way, their starts and their run times by forecast."""
     ctx = gang.ctx
     found = room_by_forecast(ctx, gang.at, gang.shape)
     reserved = [held for held in ctx.plan.held if held.row != gang.row]
@@ -130,7 +134,7 @@ def _room_prospect(gang: Waiting) -> str:
 
 
 def _ahead(gang: Waiting) -> list[str]:
-    """When the gang that holds up its strict queue finds room."""
+    """Time of room for the gang at the head of its strict queue."""
     ctx = gang.ctx
     work = ctx.observation.snapshot.workloads
     queue = int(work.queue[gang.row])
@@ -144,7 +148,7 @@ def _ahead(gang: Waiting) -> list[str]:
 
 
 def _quota_prospect(gang: Waiting) -> str:
-    """When the function that keeps it out by quota lets it in."""
+    """Time of its admission by the function behind the quota refusal."""
     ctx, claim = gang.ctx, gang.claim
     code = gang.why.code if gang.quota is None else gang.quota.code
     path = ctx.quota.ledger.paths[claim.queue]
@@ -155,7 +159,7 @@ def _quota_prospect(gang: Waiting) -> str:
 
 
 def _owed_prospect(gang: Waiting) -> str:
-    """When its queue is owed the room by guarantee: what others use of it may be taken back then."""
+    """Time of a guarantee shortfall of its queue: from then on the use of its room by others may be taken back."""
     ctx, claim = gang.ctx, gang.claim
     ledger = ctx.quota.ledger
     owed, path = ctx.quota.rules.owed, ledger.paths[claim.queue][:1]  # its own guarantee decides
@@ -186,7 +190,7 @@ def _when(ctx: Context, found: Prospect, what: str) -> str:
 
 
 def _endings(ctx: Context, ended: Sequence[Ending]) -> str:
-    """The first and the last workload that must end."""
+    """The first workloads to end, and the last one."""
     work = ctx.observation.snapshot.workloads
 
     def one(each: Ending) -> str:

@@ -1,4 +1,4 @@
-"""What holds a gang that waits, asked again of the functions that held it."""
+"""The obstacles of a waiting gang, asked again of the functions behind its refusal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def held_by(gang: Waiting) -> list[str]:
 
 
 def _more(gang: Waiting) -> list[str]:
-    """What a reason is about, by name."""
+    """The objects of a reason, by name."""
     ctx, code = gang.ctx, gang.why.code
     work = ctx.observation.snapshot.workloads
     if code in {Code.RESERVED, Code.RUNTIME_UNKNOWN}:
@@ -107,7 +107,7 @@ def _more(gang: Waiting) -> list[str]:
 
 
 def _reservations(gang: Waiting) -> list[str]:
-    """Whose reservations it would outlive, and from when they need their GPUs."""
+    """Reservations that it would outlive: their owners, GPUs and starts."""
     ctx = gang.ctx
     end_s = float(ctx.gap_end_s[gang.at])
     lines = []
@@ -133,7 +133,7 @@ def _reservations(gang: Waiting) -> list[str]:
 
 
 def _kept(gang: Waiting) -> list[str]:
-    """The gang that quota is held for, where, and when all of it is free."""
+    """The gang with the quota hold, the queue, and the time by which enough has ended."""
     ctx = gang.ctx
     kept = ctx.quota_hold_against(gang.row)
     if kept is None:
@@ -146,7 +146,7 @@ def _kept(gang: Waiting) -> list[str]:
 
 
 def _domains(gang: Waiting) -> list[str]:
-    """The level that its members must share, and what the roomiest domain has."""
+    """The common level of its members, and the room of the best domain."""
     ctx, shape = gang.ctx, gang.shape
     level = level_of(ctx.observation.snapshot.nodes, shape.topology)
     if level is None:
@@ -160,7 +160,7 @@ def _domains(gang: Waiting) -> list[str]:
 
 
 def _who_runs(gang: Waiting) -> str:
-    """Running gangs in its queue and in others: how many may be displaced at all, how many are of lower priority."""
+    """Running gangs in its queue and in others: the number of preemptible ones, and of those of lower priority."""
     running, mine = gang.ctx.quota.running(), gang.claim
     parts = []
     for where, some in (
@@ -184,7 +184,7 @@ def _room(gang: Waiting) -> str:
 
 
 def _displacing(gang: Waiting) -> list[str]:
-    """The work that it could displace now, in its queue and in others, as the rule set answers."""
+    """Victims within its reach now, in its queue and in others, as the rule set answers."""
     ctx, rules, modes = gang.ctx, gang.ctx.quota.rules, gang.ctx.policy.modes
     across_off = not rules.at_once and (not modes.on(Effect.RECLAIM) or len(ctx.quota.ledger.parent) <= 2)
     if ctx.ahead[gang.at]:
@@ -220,7 +220,7 @@ def _taking(gang: Waiting, targets: Takes, *, contract: bool) -> str:
 
 
 def _unfair(gang: Waiting) -> str:
-    """By whose fair share nothing is taken: its own side's, or that of those who could give."""
+    """The limiting fair share: that of its own queues, or those of the lenders."""
     ledger, claim = gang.ctx.quota.ledger, gang.claim
     above = short_levels(gang.ctx, claim, Code.FAIRNESS)
     if above:

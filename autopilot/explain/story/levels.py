@@ -1,4 +1,4 @@
-"""The queue tree above a gang in words: what each level uses and is owed, and which level leaves too little."""
+"""The queue tree above a gang in words: the use and shortfall of each level, and the levels with too little left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_RIVALS = 4
 
 
 def has_tree(ctx: Context) -> bool:
-    """True when queues have something to tell: several of them, or a limit or guarantee on the only one."""
+    """True if the queues are worth a line: several of them, or a limit or guarantee on the only one."""
     ledger = ctx.quota.ledger
     bounded = any(isfinite(limit) for limits in ledger.limit for limit in limits) or any(ledger.guarantee[ALL])
     return len(ledger.parent) > 2 or bounded
@@ -30,12 +30,12 @@ def name_of(ctx: Context, queue: int) -> str:
 
 
 def levels_of(ledger: QuotaLedger, queue: int) -> tuple[int, ...]:
-    """The queue and all above it; the root only where it has a limit."""
+    """The queue and all above it; the root only if it has a limit."""
     return (*ledger.paths[queue], 0) if isfinite(ledger.limit[ALL][0]) else ledger.paths[queue]
 
 
 def short_levels(ctx: Context, claim: Claim, code: Code) -> tuple[int, ...]:
-    """Levels of its path that leave it too little of what `code` is about, the lowest first."""
+    """Levels of its path with too little left of the quantity behind `code`, lowest first."""
     ledger = ctx.quota.ledger
     if code == Code.LIMIT:
         return tuple(
@@ -53,7 +53,7 @@ def short_levels(ctx: Context, claim: Claim, code: Code) -> tuple[int, ...]:
 def _over(
     ledger: QuotaLedger, claim: Claim, held: Sequence[Sequence[float]], allowed: Sequence[Sequence[float]]
 ) -> tuple[int, ...]:
-    """Levels where what is held, and the gang's own, is more than is allowed in some kind."""
+    """Levels with more held, the gang included, than allowed, in some kind."""
     return tuple(
         each
         for each in ledger.paths[claim.queue]
@@ -62,7 +62,7 @@ def _over(
 
 
 def _short_in_cohort(ledger: QuotaLedger, claim: Claim) -> tuple[int, ...]:
-    """Levels whose own quota, and what they may borrow, do not hold the gang beside what is used."""
+    """Levels without room for the gang in their quota and borrow limit, beside their present use."""
     path = ledger.paths[claim.queue]
     short = set()
     for kind in claim.kinds:
@@ -75,7 +75,7 @@ def _short_in_cohort(ledger: QuotaLedger, claim: Claim) -> tuple[int, ...]:
 
 
 def cohorts(ctx: Context) -> bool:
-    """True under rule sets in which queues lend to and borrow from their cohort."""
+    """True under rule sets with lending inside a cohort."""
     return str(ctx.policy.rules).startswith("cohort")
 
 
@@ -92,7 +92,7 @@ def quota_lines(
 
 
 def _model(ctx: Context, kind: int) -> str:
-    """The GPU model that a kind counts; empty for all."""
+    """GPU model of a kind; empty for all."""
     kinds = ctx.quota.ledger.kind_of_model
     return "" if kind == ALL else f" ({ctx.observation.snapshot.names.gpu_models[kinds.index(kind)]})"
 
@@ -116,7 +116,7 @@ def _level(ctx: Context, kind: int, queue: int, use_before: Sequence[Sequence[fl
 
 
 def _cohort_parts(ledger: QuotaLedger, kind: int, queue: int) -> list[str]:
-    """What a level of a cohort has in all, and may lend and borrow."""
+    """Quota of a level of a cohort, lent quota included; its borrow limit; the amount borrowed."""
     if not queue:
         return []
     tree = cohort_tree(ledger, kind, ledger.paths[queue][-1])
@@ -155,7 +155,7 @@ def rival_lines(ctx: Context, claim: Claim) -> list[str]:
 
 
 def settings_line(ctx: Context, queue: int) -> str:
-    """The work that the settings of a queue let it displace (cohort rules)."""
+    """Displacement settings of a queue (cohort rules)."""
     queues = ctx.quota.ledger.queues
 
     def how(column: Sequence[int]) -> str:

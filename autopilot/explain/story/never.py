@@ -1,4 +1,4 @@
-"""Why a gang that waits can start in no state of the nodes and queues that are there now."""
+"""Reasons against any start of a waiting gang on the present nodes and queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEVER_FREED = "a smaller request, or more nodes or quota; time alone does not"
 
 
 def never_lines(ctx: Context, row: int) -> list[str]:
-    """One line for each thing that is too small for it; [] where its start is a matter of time or of others."""
+    """One line for each limit too small for it; [] if its start is a matter of time or of other work."""
     snapshot = ctx.observation.snapshot
     work = snapshot.workloads
     least = max(int(work.min_gpus[row]), 1)
@@ -32,7 +32,7 @@ def never_lines(ctx: Context, row: int) -> list[str]:
 
 
 def _too_large(ctx: Context, shape: Shape) -> str:
-    """What of the nodes is too small for the shape, were they empty and all fit for use; "" where nothing is."""
+    """The property of the nodes too small for the shape, were they empty and all fit for use; "" without one."""
     nodes = ctx.observation.snapshot.nodes
     suits = suitable_models(nodes, shape, ctx.gpu_memory_mib, slice(None))
     for asked, stated in ((shape.cpu_milli, nodes.cpu_milli), (shape.host_memory_mib, nodes.memory_mib)):
@@ -58,7 +58,7 @@ def _too_large(ctx: Context, shape: Shape) -> str:
 
 
 def _over_quota(ctx: Context, claim: Claim) -> list[str]:
-    """Limits, and quota with all that may be borrowed, that are below what it asks for."""
+    """Limits below its request, and quotas below it even with all borrowing."""
     ledger = ctx.quota.ledger
     asks = counted(round(claim.gpus, 3), "GPU")
     found = []

@@ -1,7 +1,7 @@
-"""When a gang could start, by forecast: the functions that decide, asked about later.
+"""The earliest start of a gang by forecast: the deciding functions, asked about a later moment.
 
-Running gangs leave the books in the order of their predicted ends until what keeps a gang out lets it in. Nothing
-else is foreseen: no new work, no other gang that starts first. So a prospect is the earliest moment, not a promise.
+Running gangs leave the books in the order of their predicted ends until the refusing function accepts the gang. Nothing
+else is foreseen: no new work, no earlier start of another gang. So a prospect is the earliest moment, not a promise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from autopilot.core.quota.rules.base import Claim
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A gang that holds GPUs and when it ends by forecast; inf: nothing says when."""
+    """A gang on GPUs and its end by forecast; inf: unknown."""
 
     row: int
     gpus: float
@@ -35,14 +35,14 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """When something comes true at the earliest, and which gangs have ended by then; inf: not by what is foreseen."""
+    """Earliest time of an event, and the gangs ended by then; inf: not within the forecast."""
 
     at_s: float
     endings: tuple[Ending, ...] = ()
 
 
 def endings(ctx: Context) -> list[Ending]:
-    """All who hold GPUs once this tick's plan is carried out, in the order in which they end by forecast."""
+    """All gangs on GPUs after this tick's plan, in the order of their ends by forecast."""
     holding = np.flatnonzero(holding_mask(ctx.observation.snapshot.workloads)).tolist()
     found = []
     for row in sorted({*holding, *ctx.whatif.layouts}):
@@ -60,7 +60,7 @@ def _gpus(layout: Layout) -> float:
 
 
 def room_by_forecast(ctx: Context, at: int, shape: Shape) -> Prospect:
-    """When the gang at `at` finds room; its endings are the gangs whose GPUs (or instances) it would take over."""
+    """Time of room for the gang at `at`; its endings are the former holders of its GPUs (or instances)."""
     known = [each for each in endings(ctx) if isfinite(each.end_s)]
 
     def after(count: int) -> Fit | Miss:
@@ -81,12 +81,12 @@ def room_by_forecast(ctx: Context, at: int, shape: Shape) -> Prospect:
 
 
 def _places(layout: Layout) -> set[tuple[int, int]]:
-    """What a layout lies on: GPUs, or instances of them."""
+    """The GPUs of a layout, or their instances."""
     return set(zip(layout.gpu.tolist(), layout.instance.tolist(), strict=True))
 
 
 def quota_by_forecast(ctx: Context, lets_in: Callable[[QuotaLedger], bool], below: Collection[int]) -> Prospect:
-    """When the books let a gang in as gangs of the queues `below` (and beneath them) end; 0, the root: of all."""
+    """Time of admission by the books as gangs of the queues `below` (and beneath them) end; 0, the root: of all."""
     work, ledger = ctx.observation.snapshot.workloads, ctx.quota.ledger
     known = [
         each
@@ -108,13 +108,13 @@ def quota_by_forecast(ctx: Context, lets_in: Callable[[QuotaLedger], bool], belo
 
 
 def unforeseen(ctx: Context) -> Sequence[Ending]:
-    """Those who hold GPUs and whose end nothing foretells."""
+    """Gangs on GPUs with no foreseen end."""
     return [each for each in endings(ctx) if not isfinite(each.end_s)]
 
 
 def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
-    """Gangs that `claim` could displace were they not too young or cooling down; each with when that ends, soonest
-    first: inf for those that were stopped too often.
+    """Gangs in reach of `claim` but too young or cooling down, each with the end of that shelter, soonest first; inf
+    for gangs stopped too often.
     """
     work, stops = ctx.observation.snapshot.workloads, ctx.stops
     running = ctx.quota.running()
@@ -132,7 +132,7 @@ def sheltered(ctx: Context, claim: Claim) -> list[Ending]:
 
 
 def verdict_ends_in_s(verdict: Verdict, ctx: Context) -> float | None:
-    """Seconds until time alone ends what a guard refused by; None where time alone does not."""
+    """Seconds until time alone ends the refusal of a guard; None if time alone does not."""
     if verdict.code in {Code.DWELL, Code.MIN_RUNTIME, Code.PAUSED}:
         return max(verdict.threshold - verdict.value, 0.0)
     if verdict.code == Code.COOL_DOWN:

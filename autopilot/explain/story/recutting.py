@@ -1,4 +1,4 @@
-"""Changes of MIG geometry in the story of one workload: of the GPUs that it holds, or that it could use."""
+"""Changes of MIG geometry in the story of one workload: of its GPUs, or of GPUs it could use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN = 4
 
 
 def recut_lines(ctx: Context, row: int) -> list[str]:
-    """One line for each GPU that changes or is quarantined, of those that matter to the workload `row`."""
+    """One line for each changing or quarantined GPU of concern to the workload `row`."""
     whole = _whole_lines(ctx, row)
     open_changes = {uuid: each for uuid, each in ctx.memory.geometry.recuts.items() if each.state != "settled"}
     if not open_changes:
@@ -27,7 +27,7 @@ def recut_lines(ctx: Context, row: int) -> list[str]:
 
 
 def _whole_lines(ctx: Context, row: int) -> list[str]:
-    """One line for each node whose GPUs become whole for a gang that waits, with the time when that is expected."""
+    """One line for each node with GPUs becoming whole for a waiting gang, with the expected time."""
     found = np.flatnonzero(ctx.pending == row).tolist()
     made = ctx.plan.made.get(found[0], ()) if found else ()
     gpus, by_node = ctx.observation.snapshot.gpus, dict[int, list[str]]()
@@ -56,7 +56,7 @@ def _whole_line(ctx: Context, node: int, uuids: list[str], takes_s: float) -> st
 
 
 def _matters(ctx: Context, row: int) -> Bools:
-    """GPUs that the workload holds; for one that waits for MIG instances, all of the models that it may use."""
+    """GPUs of the workload; for work waiting for MIG instances, all GPUs of its allowed models."""
     snapshot = ctx.observation.snapshot
     work, gpus = snapshot.workloads, snapshot.gpus
     found = np.zeros(len(gpus.uuid), np.bool_)

@@ -1,4 +1,4 @@
-"""What a guarantee means for one gang in words: how its queue keeps it, since when it runs short, and past use."""
+"""The guarantee of a queue for one gang in words: its rule, its shortfall and that time, and past use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from autopilot.explain.story.levels import cohorts, name_of
 
 
 def guarantee_lines(ctx: Context, claim: Claim) -> list[str]:
-    """How the guarantee of its queue works for a gang that waits, at its least width, and what its past use does."""
+    """Lines on the guarantee of its queue for a waiting gang, at its least width, and on the effect of past use."""
     return [*_too_wide(ctx, claim), *_kept(ctx, claim), *_entitled(ctx, claim), *_overused(ctx, claim)]
 
 
 def _too_wide(ctx: Context, claim: Claim) -> list[str]:
-    """A guarantee that is narrower than the gang does nothing for it."""
+    """A guarantee narrower than the gang has no effect for it."""
     guarantee = ctx.quota.ledger.guarantee[ALL][claim.queue]
     if cohorts(ctx) or not EPSILON < guarantee < claim.gpus - EPSILON:
         return []
@@ -30,7 +30,7 @@ def _too_wide(ctx: Context, claim: Claim) -> list[str]:
 
 
 def _entitled(ctx: Context, claim: Claim) -> list[str]:
-    """What a gang may do that waits for the part of its queue, beside overused queues."""
+    """Rights of a gang waiting for the part of its queue, against overused queues."""
     if claim.row not in ctx.lending.entitled:
         return []
     overused = ", ".join(name_of(ctx, queue) for queue in sorted(ctx.lending.overused))
@@ -41,7 +41,7 @@ def _entitled(ctx: Context, claim: Claim) -> list[str]:
 
 
 def _overused(ctx: Context, claim: Claim) -> list[str]:
-    """Past use of its queue that puts the gang behind what waits for the parts of other queues."""
+    """Past use of its queue, if it puts the gang behind gangs waiting for the parts of other queues."""
     found = ctx.lending.overused.get(claim.queue)
     if found is None or claim.row in ctx.lending.inside:
         return []
@@ -63,7 +63,7 @@ def _overused(ctx: Context, claim: Claim) -> list[str]:
 
 
 def _kept(ctx: Context, claim: Claim) -> list[str]:
-    """How the queue keeps its guarantee, where queues share time."""
+    """The guarantee rule of a queue that shares time."""
     lending, queue, name = ctx.lending, claim.queue, name_of(ctx, claim.queue)
     if not lending.sharing(queue):
         return []

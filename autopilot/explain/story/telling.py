@@ -1,7 +1,7 @@
-"""Telling one workload's story at one tick, whatever state it is in.
+"""Telling one workload's story at one tick, in any state.
 
-The reasons are those of the decision: `Watch` rides along with the plan as it is made again from the recorded
-observation and memory, and whatever is told here is asked of the functions that decide. It only looks.
+The reasons are those of the decision: `Watch` observes the plan as it is made again from the recorded observation and
+memory, and every answer here comes from the deciding functions. It changes nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Watch:
 
 
 def unlisted(observation: Observation, decision: Decision) -> str:
-    """Why work that this tick does not show may be there all the same; "" where its absence is known."""
+    """Reason to doubt the absence of work missing from this tick; "" if its absence is certain."""
     works = [view for view in observation.views if view.kind == "work"]
     partial = [view for view in works if not view.complete]
     if partial:
@@ -77,7 +77,7 @@ def unlisted(observation: Observation, decision: Decision) -> str:
 def tell(workload: str, observation: Observation, decision: Decision, watch: Watch | None = None) -> list[str]:
     """The story of one workload at a tick, line by line.
 
-    `watch` saw this very plan being made; without it only what the record itself says is told.
+    `watch` observed the making of this very plan; without it the story tells the record alone.
     """
     work = observation.snapshot.workloads
     found = np.flatnonzero(work.id == workload)
@@ -120,7 +120,7 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
 
 
 def _loses(workload: str, decision: Decision) -> list[str]:
-    """What starts of others take from it; those that come before it once approved on one line."""
+    """Losses to starts of other work; the starts that pass it once approved share one line."""
     found = [
         (each, effect)
         for each in decision.plan.proposals
@@ -139,7 +139,7 @@ def _loses(workload: str, decision: Decision) -> list[str]:
 
 
 def width_words(snapshot: ClusterSnapshot, row: int) -> str:
-    """What a workload asks for: `8 GPUs`, `1 instance of 1g.10gb`, `1 share of 0.5 GPU`."""
+    """The request of a workload: `8 GPUs`, `1 instance of 1g.10gb`, `1 share of 0.5 GPU`."""
     work, gpus = snapshot.workloads, int(snapshot.workloads.gpus[row])
     if work.mig_profile[row] >= 0:
         return f"{counted(gpus, 'instance')} of {snapshot.names.profiles[int(work.mig_profile[row])]}"
@@ -165,7 +165,7 @@ def _who(workload: str, row: int, observation: Observation) -> str:
 
 
 def _under_way(ctx: Context, workload: str) -> list[str]:
-    """Effects on their way, and starts that wait for others to leave."""
+    """Effects on their way, and starts held until other work has left."""
     now_s, lines = ctx.now_s, []
     for entry in ctx.memory.effects.in_flight.values():
         effect = entry.instruction
@@ -200,7 +200,7 @@ def _under_way(ctx: Context, workload: str) -> list[str]:
 
 
 def _recorded(row: int, observation: Observation, decision: Decision) -> list[str]:
-    """Why it waits as far as the record itself says: its place, its reason, its reservation."""
+    """Reason for its wait from the record alone: its place, its reason, its reservation."""
     refusals = decision.plan.refusals
     place = np.flatnonzero(refusals.workload == row)
     lines = []
@@ -214,14 +214,14 @@ def _recorded(row: int, observation: Observation, decision: Decision) -> list[st
 
 
 def _waits_words(observation: Observation, row: int) -> str:
-    """How long it has waited; of work that was stopped only its age is known."""
+    """Duration of its wait; of stopped work, its age alone is known."""
     work = observation.snapshot.workloads
     since = format_duration(observation.now_s - float(work.submit_s[row]))
     return f"waits again, {since} after its submission" if work.incarnation[row] else f"has waited for {since}"
 
 
 def _own_reservation(workload: str, decision: Decision) -> list[str]:
-    """Room that is held for it."""
+    """Room held for it."""
     lines = []
     for held in decision.plan.reservations:
         if held.workload == workload:
@@ -241,7 +241,7 @@ def _own_reservation(workload: str, decision: Decision) -> list[str]:
 
 
 def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str]:
-    """A pending gang: its place, what holds it, what would free it."""
+    """A pending gang: its place, its obstacles, and their ends by forecast."""
     found = np.flatnonzero(ctx.pending == row)
     if not len(found):
         return []  # an effect is under way: told above
@@ -277,7 +277,7 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
 
 
 def _position(ctx: Context, at: int, decision: Decision) -> str:
-    """Its place in the order of turns, and who waits before it."""
+    """Its place in the order of turns, and the gangs waiting before it."""
     turn, row = ctx.plan.turn, int(ctx.pending[at])
     waits = _waits_words(ctx.observation, row)
     if turn[at] == np.iinfo(np.int32).max:
@@ -296,7 +296,7 @@ def _position(ctx: Context, at: int, decision: Decision) -> str:
 
 
 def _runs(ctx: Context, row: int, watch: Watch) -> list[str]:
-    """A gang that holds GPUs: where, until when by forecast, what could be taken from it, its queue."""
+    """A gang on GPUs: its nodes, its end by forecast, its possible loss, its queue."""
     work = ctx.observation.snapshot.workloads
     held = slots_of(ctx, ctx.whatif.layout_of(row))
     held_s = ctx.now_s - float(running_since(work)[row])
@@ -315,7 +315,7 @@ def _runs(ctx: Context, row: int, watch: Watch) -> list[str]:
 
 
 def _ends(ctx: Context, row: int, ends_s: float) -> str:
-    """When it ends, and what says so."""
+    """Its end, and the source of that figure."""
     level = ctx.policy.reservation.level
     if not isfinite(ends_s):
         return "its end is unknown: no forecast, no time limit"
@@ -325,7 +325,7 @@ def _ends(ctx: Context, row: int, ends_s: float) -> str:
 
 
 def _at_stake(ctx: Context, row: int) -> str:
-    """May it be displaced, and what would that lose."""
+    """Its protections against displacement, and the loss in case of one."""
     work, policy = ctx.observation.snapshot.workloads, ctx.policy
     expected, worst = float(ctx.losses.expected_gpu_s[row]), float(ctx.losses.worst_gpu_s[row])
     lost = f"stopping it now would lose {with_worst(expected, worst)}"
@@ -354,7 +354,7 @@ def _at_stake(ctx: Context, row: int) -> str:
 
 
 def _until_when(ctx: Context, row: int) -> str:
-    """How far the protection of work counts, as the end of a sentence; "" where it counts without a limit."""
+    """Limit of the protection of work, as the end of a sentence; "" without one."""
     work, starts = ctx.observation.snapshot.workloads, ctx.quota.starts
     unprotected = Condition(ConditionKind.UNPROTECTED, str(work.uid[row]), int(work.incarnation[row]))
     declared, started = unprotected in starts.conditions, row in starts.late_s

@@ -1,4 +1,4 @@
-"""One gang that waits, as the story sees it, and words that several of its parts use."""
+"""One waiting gang as the story sees it, and words common to several parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHOWN_NAMES = 4
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One gang that waits and was not started: the context after the plan."""
+    """One waiting gang without a start in this plan, with the context after the plan."""
 
     ctx: Context
     at: int
@@ -55,7 +55,7 @@ class Waiting:
 
 
 def refusing(gang: Waiting, decision: Decision) -> list[tuple[Proposal, Verdict]]:
-    """Guards that hold what was proposed for it."""
+    """Guards' verdicts against proposals for it."""
     return [
         (proposal, verdict)
         for proposal in decision.plan.proposals
@@ -66,7 +66,7 @@ def refusing(gang: Waiting, decision: Decision) -> list[tuple[Proposal, Verdict]
 
 
 def waiting_before(gang: Waiting) -> list[int]:
-    """Rows that had their turn before it and wait too, in that order."""
+    """Waiting rows with an earlier turn, in that order."""
     ctx = gang.ctx
     turn = ctx.plan.turn
     before = np.flatnonzero(~ctx.plan.taken & (turn < turn[gang.at]))
@@ -75,7 +75,7 @@ def waiting_before(gang: Waiting) -> list[int]:
 
 
 def gangs(ctx: Context, rows: Sequence[int]) -> str:
-    """`a (8 GPUs), b (16 GPUs) and 3 more (40 GPUs)`, at the widths that they ask for."""
+    """`a (8 GPUs), b (16 GPUs) and 3 more (40 GPUs)`, at their full widths."""
     work = ctx.observation.snapshot.workloads
     words = [f"{work.id[row]} ({counted(int(work.gpus[row]), 'GPU')})" for row in rows[:SHOWN_NAMES]]
     rest = rows[SHOWN_NAMES:]
@@ -84,5 +84,5 @@ def gangs(ctx: Context, rows: Sequence[int]) -> str:
 
 
 def soon(ctx: Context, at_s: float) -> str:
-    """`in 2 h`, or `now` where that has come already."""
+    """`in 2 h`, or `now` for a time already past."""
     return "now" if at_s <= ctx.now_s else f"in {format_duration(at_s - ctx.now_s)}"
