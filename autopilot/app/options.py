@@ -71,7 +71,7 @@ def past_end(at_s: float, end_s: float) -> str:
 
 
 def check_slurm(site: Path | None, policies: Sequence[str]) -> None:
-    """Raise `InputError` for the files of a site that no policy reads."""
+    """Raise `InputError` for the files of a site without a policy that reads them."""
     if site is not None and "slurm" not in policies:
         raise InputError("--slurm: settings of the baseline slurm, which does not run; add it to --policy")
 
@@ -107,7 +107,7 @@ class SimulateOptions:
     series: bool = True  # collect what plots need
 
     def __post_init__(self) -> None:
-        """Raise `InputError` naming the flag, its value and what is allowed."""
+        """Raise `InputError` naming the flag, its value and the allowed values."""
         for flag, value, allowed in (
             ("--durations", self.durations or DURATIONS[0], DURATIONS),
             ("--limits", self.limits, LIMITS),

@@ -1,4 +1,4 @@
-"""Moments of a run: time since its start, and date and time where the start is known."""
+"""Moments of a run: time since its start, and date and time if the start is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class When:
     start_s: float | None = None
 
     def stamp(self, at_s: float) -> str | None:
-        """Date and time in UTC as ISO 8601, for JSON; None where the start is not known."""
+        """Date and time in UTC as ISO 8601, for JSON; None if the start is not known."""
         moment = self._moment(at_s)
         return None if moment is None else moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 

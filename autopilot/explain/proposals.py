@@ -319,7 +319,7 @@ def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str
 
 
 def held_words(proposal: Proposal) -> str:
-    """Reason to recommend only, beyond the mode of the action (a cap, a bound, a paper test); "" without one."""
+    """Reason for recommending only, against a mode that allows more; "" if the mode itself holds the proposal."""
     held = next((each for each in proposal.verdicts if each.code in _BOUND | {Code.ON_PAPER}), None)
     if held is None:
         return ""

@@ -1,8 +1,8 @@
-"""Input of a backtest, and what it returns to the gate besides its document.
+"""Input of a backtest, and its evidence for the gate besides its document.
 
 `autopilot.app.backtests.from_requests.run(options, progress)` and `autopilot.app.backtests.from_jobs.run(options,
 progress)` return the document of `--json` (a dict of plain values). They may call `progress(done, total, words)` at any
-time. Where `options.evidence` is given, they fill it in for the gate and the registry.
+time. They fill in a given `options.evidence` for the gate and the registry.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_HORIZONS = 12
 
 @dataclass(slots=True)
 class GateEvidence:
-    """What a backtest leaves for the gate. The caller creates it empty (or with `champion`); `run` fills it in."""
+    """Evidence of a backtest for the gate. The caller creates it empty (or with `champion`); `run` fills it in."""
 
     champion: Mapping[str, Any] | None = None
     """The content of the artifact that serves now. None: no version serves; leave the losses of a champion None."""
@@ -73,7 +73,7 @@ class BurstsOptions:
     evidence: GateEvidence | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InputError` naming the flag, its value and what is allowed."""
+        """Raise `InputError` naming the flag, its value and the allowed values."""
         if (self.series is None) == (self.requests is None):
             raise InputError("backtest bursts: name one file, with --series or with --requests")
         if self.requests is not None and self.step_s is None:
@@ -107,7 +107,7 @@ class RuntimesOptions:
     evidence: GateEvidence | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InputError` naming the flag, its value and what is allowed."""
+        """Raise `InputError` naming the flag, its value and the allowed values."""
         _check_seed(self.seed)
 
 
@@ -117,7 +117,7 @@ def _check_seed(seed: int) -> None:
 
 
 def parse_horizons_s(text: str) -> tuple[float, ...]:
-    """`10m,30m,60m` as seconds. Raises `InputError` naming the part that is no duration."""
+    """`10m,30m,60m` as seconds. Raises `InputError` naming the part without a duration."""
     return tuple(parse_duration_s(part.strip(), "--horizons") for part in text.split(",") if part.strip())
 
 

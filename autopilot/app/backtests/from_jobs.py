@@ -1,8 +1,8 @@
 """`backtest runtimes`: reads jobs with their run times and replays them in time order.
 
 Any table with a submit time and a run time will do: besides job files, this reads the public extracts of requests
-(`t_s`, `exec_s`) and of pods without a GPU count. Features are limited to what is known when a job is submitted: never
-its status, start or end. A row without an end is taken as still running; one without a submit time is dropped.
+(`t_s`, `exec_s`) and of pods without a GPU count. Features are limited to facts known at submission: never its status,
+start or end. A row without an end is taken as still running; one without a submit time is dropped.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def run(options: RuntimesOptions, progress: BackProgress) -> dict[str, Any]:
 
 
 def _fill(evidence: GateEvidence, found: Backtest, history: JobHistory, seed: int) -> None:
-    """Fill in what the gate and the registry need: losses by tenant, the models, and their training data."""
+    """Fill in the input of the gate and the registry: losses by tenant, the models, and their training data."""
     from models.runtime_boosting import BoostingRules, content_of
     from models.runtime_features import feature_names
 
@@ -158,7 +158,7 @@ def _column(frame: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:
 
 
 def _durations(frame: pd.DataFrame, path: Path) -> F64:
-    """Run times; computed from start and end where no column holds them. NaN: not ended yet."""
+    """Run times; computed from start and end without a column of them. NaN: not ended yet."""
     from simulator.traces.table_files import number_array
 
     if not any(name in frame.columns for name in DURATION) and {"start_s", "end_s"} <= set(frame.columns):
@@ -167,7 +167,7 @@ def _durations(frame: pd.DataFrame, path: Path) -> F64:
 
 
 def _text(frame: pd.DataFrame, names: tuple[str, ...]) -> NDArray[np.object_]:
-    """Text columns joined by `|`, "" where all are missing."""
+    """Text columns joined by `|`, "" if all are missing."""
     from simulator.traces.jobs import text_column
 
     parts = [text_column(frame[name]) for name in names if name in frame.columns]

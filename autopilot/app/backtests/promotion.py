@@ -1,7 +1,7 @@
-"""The registry behind the running controller: stores models that passed the gate and serves them; stores refused ones
-with the reason.
+"""The registry behind the running controller: stores and serves models passed by the gate; stores refused ones with the
+reason.
 
-It runs where the fit does, in the worker's thread: the control loop never waits for a disk.
+It runs beside the fit, in the worker's thread: the control loop never waits for a disk.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Promoter:
     """Stores the fits of the controller: a `Keep` of its worker (autopilot/worker.py)."""
 
     def __init__(self, registry: Registry) -> None:
-        """Load the serving versions as champions; one that cannot be used is skipped, see `notes`."""
+        """Load the serving versions as champions; an unusable one is skipped, see `notes`."""
         self._registry = registry
         self._version: dict[str, str] = {}
         self._current: dict[str, str] = {}  # differs from that version where it was skipped
@@ -59,7 +59,7 @@ class Promoter:
         self.hazards = self._serving(HAZARDS, lambda _, content: stored_counts(content))
 
     def _serving(self, kind: str, read: Callable[[Manifest, dict[str, Any]], Model]) -> Model | None:
-        """The serving model of a kind, None where none serves. `read` raises for one that cannot."""
+        """The serving model of a kind, None without one. `read` raises for an unusable one."""
 
         def problem_of(manifest: Manifest, content: dict[str, Any]) -> str:
             try:
@@ -77,7 +77,7 @@ class Promoter:
         return read(served.manifest, served.content)
 
     def __call__(self, owner: str, result: Any) -> str:
-        """Store a judged fit; returns why it must not be used, "" when it may be."""
+        """Store a judged fit; returns the reason against its use, "" without one."""
         judged = _judged(result)
         if judged is None:
             return ""
@@ -104,7 +104,7 @@ class Promoter:
 
 
 def _judged(result: Any) -> Judged | None:
-    """What to store of a fit; None where nothing was judged, or nothing belongs into the registry.
+    """The part of a fit for the registry; None if nothing was judged, or nothing belongs into the registry.
 
     For demand only models of requests are kept: no decision uses tokens yet.
     """

@@ -56,7 +56,7 @@ def run_plan(options: SimulateOptions, at: str, policy: str, json_out: Path | No
 
 
 def no_baseline(command: str, policy: str | None) -> None:
-    """Raise `InputError` where `policy` names a baseline: baselines make no decisions that could be shown."""
+    """Raise `InputError` if `policy` names a baseline: baselines make no decisions to show."""
     if policy in BASELINE_NAMES:
         raise InputError(
             f"--policy: {policy} is a baseline, which only `autopilot simulate` runs; {command} takes one "
@@ -65,7 +65,7 @@ def no_baseline(command: str, policy: str | None) -> None:
 
 
 def run_replay(path: Path, policy: str | None, json_out: Path | None) -> None:
-    """Replay a journal and print the result; exit 1 when it is not identical."""
+    """Replay a journal and print the result; exit 1 if it is not identical."""
     from autopilot.records.replay import replay, replay_lines
     from autopilot.settings import load_policy
 
@@ -95,7 +95,7 @@ def run_explain(
 
 
 def check_place(json_out: Path | None, reads: tuple[Path, ...]) -> None:
-    """Check before the run that the file can be written and is no input of the command. Raises `InputError`."""
+    """Check before the run: the file is writable and no input of the command. Raises `InputError`."""
     if json_out is not None and json_out != STDOUT:
         from autopilot.app.commands.backtest_commands import check_json
 

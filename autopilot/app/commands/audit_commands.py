@@ -25,7 +25,7 @@ HEADINGS = ("number", "time", "kind", "who", "role", "from", "subject", "state",
 
 
 def run_verify(place: Path, keys: Sequence[Path], heads: Sequence[str], json_out: Path | None) -> None:
-    """Print what was checked and what is wrong. Exits with 1 when the log is not intact."""
+    """Print the checks and their findings. Exits with 1 if the log is not intact."""
     check_folder(place)
     expected = [parse_head(text) for text in heads]
     report = verify(place, [public_key(path) for path in keys or (place.with_name(f"{place.name}.key.pub"),)], expected)

@@ -42,7 +42,7 @@ RUNTIME_ROWS = (
 
 
 def check_json(path: Path | None, reads: tuple[Path, ...]) -> None:
-    """Check before a long run that the file can be written and is no input of the run. Raises `InputError`."""
+    """Check before a long run: the file is writable and no input of the run. Raises `InputError`."""
     if path is None:
         return
     check_output(path, "--json")
@@ -51,7 +51,7 @@ def check_json(path: Path | None, reads: tuple[Path, ...]) -> None:
 
 
 def backtest_bursts(options: BurstsOptions | None, json_out: Path | None, folder: Path | None, *, gate: bool) -> None:
-    """Backtest burst forecasts on a file; without one on the golden set. Exit code 1 where the gate refuses."""
+    """Backtest burst forecasts on a file; without one on the golden set. Exit code 1 if the gate refuses."""
     from autopilot.app.backtests.from_requests import run
 
     golden = options is None
@@ -66,7 +66,7 @@ def backtest_bursts(options: BurstsOptions | None, json_out: Path | None, folder
 def backtest_runtimes(
     options: RuntimesOptions | None, json_out: Path | None, folder: Path | None, *, gate: bool
 ) -> None:
-    """Backtest run-time forecasts on a file; without one on the golden set. Exit code 1 where the gate refuses."""
+    """Backtest run-time forecasts on a file; without one on the golden set. Exit code 1 if the gate refuses."""
     from autopilot.app.backtests.from_jobs import run
 
     golden = options is None
@@ -90,9 +90,7 @@ def _run(
     golden: bool,
     show: Any,
 ) -> None:
-    """Run, print, write and judge. Results are written before the registry is used, so that its errors cannot lose
-    them.
-    """
+    """Run, print, write and judge. Results are written before the registry is used: its errors cannot lose them."""
     if not path.exists():
         raise InputError(f"{path}: no such file")
     check_json(json_out, (path,))
@@ -153,7 +151,7 @@ def _write(document: dict[str, Any], json_out: Path | None) -> None:
 
 
 def _print_odd_rows(document: Mapping[str, Any]) -> None:
-    """Print how many rows were dropped, and what was assumed for others."""
+    """Print the number of dropped rows, and the assumptions for others."""
     left_out, assumed = document.get("left_out_by_reason"), document.get("assumed_by_reason")
     if left_out:
         out.print("rows dropped: " + ", ".join(f"{count:,} {why}" for why, count in left_out.items()))
@@ -216,7 +214,7 @@ def _print_cpu(document: Mapping[str, Any]) -> None:
 
 
 def print_verdict(judged: Any, notes: tuple[str, ...]) -> None:
-    """Print the verdict of the gate, and each rule that failed."""
+    """Print the verdict of the gate, and each failed rule."""
     verdict = judged.verdict
     against = "the floor; no version serves yet"
     if judged.champion:
@@ -247,7 +245,7 @@ def print_verdict(judged: Any, notes: tuple[str, ...]) -> None:
 
 
 def backtest_policies(journals: tuple[Path, ...], policy: str, json_out: Path | None, folder: Path | None) -> None:
-    """Replay journals under a candidate policy and check the thresholds. Exit code 1 where it fails one."""
+    """Replay journals under a candidate policy and check the thresholds. Exit code 1 if it fails one."""
     from autopilot.app.backtests.gate import file_digest
     from autopilot.records.journal.decisions import digest, policy_bytes
     from autopilot.records.replay.policy_gate import RULES, RULES_VERSION, judge_policy

@@ -60,7 +60,7 @@ class Asked:
     json: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for flags that contradict each other, or an unknown value."""
+        """Raise `InputError` for contradicting flags, or an unknown value."""
         if self.accepted and self.refused:
             raise InputError("decisions: --accepted and --refused exclude each other; leave one out")
         if self.action is not None and self.action not in ACTION_NAMES:
@@ -160,9 +160,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def follow(reader: JournalReader, wanted: Wanted, wait: Callable[[float], None] = time.sleep) -> Iterator[ProposalView]:
-    """New decisions as the run writes them, until interrupted. Raises `InputError` where another run replaced
-    the file.
-    """
+    """New decisions as the run writes them, until interrupted. Raises `InputError` if another run replaced the file."""
     fresh = Fresh()
     number, file = -1, reader.path.stat().st_ino
     bounds = reader.tick_bounds()

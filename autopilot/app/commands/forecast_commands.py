@@ -1,6 +1,4 @@
-"""Implementation of `autopilot forecast`: print the forecasts in a journal and how reliable they were, and plot
-them.
-"""
+"""Implementation of `autopilot forecast`: print the forecasts in a journal and their reliability, and plot them."""
 
 from __future__ import annotations
 
@@ -68,7 +66,7 @@ def run_forecast(path: Path, name: str, at: str | None, picture: Path | None, js
 
 
 def _picture_place(given: Path | None, journal: Path) -> Path | None:
-    """Path of the picture, checked; None: the state folder. Raises `InputError` for a path that cannot be used."""
+    """Path of the picture, checked; None: the state folder. Raises `InputError` for an unusable path."""
     if given is None:
         return None
     if given.suffix not in ENDINGS:
@@ -149,7 +147,7 @@ def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
 
 
 def _hazard_lines(found: JobHazards | None, now: JobNow) -> list[str]:
-    """The recorded hazard index, and what stands above the table of hazards."""
+    """The recorded hazard index, and the lines above the table of hazards."""
     lines = []
     if np.isfinite(now.index_per_s):
         lines.append(f"hazard index in the run: {3600.0 * now.index_per_s:.3g} per hour")

@@ -1,5 +1,5 @@
-"""`--json` of commands that read: without a path it prints JSON to standard output instead of text, with a path it
-writes a file.
+"""`--json` of reading commands: without a path it prints JSON to standard output instead of text, with a path it writes
+a file.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class JsonCommand(TyperCommand):
     """A command whose `--json` may appear without a path."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert standard output where no path follows."""
+        """Insert standard output if no path follows."""
         return super().parse_args(ctx, with_place(args))
 
 
 def with_place(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `-` after each `--json` that is last or precedes another option."""
+    """The arguments with `-` after each `--json` at the end or before another option."""
     found: list[str] = []
     for at, word in enumerate(arguments):
         found.append(word)
@@ -42,7 +42,7 @@ def with_place(arguments: Sequence[str]) -> list[str]:
 
 
 def write_json(place: Path, document: Mapping[str, Any]) -> None:
-    """Write one document. Raises `InputError` when the file cannot be written."""
+    """Write one document. Raises `InputError` if the file cannot be written."""
     if place == STDOUT:
         sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
         return
@@ -52,7 +52,7 @@ def write_json(place: Path, document: Mapping[str, Any]) -> None:
 
 
 def write_lines(place: Path, documents: Iterable[Mapping[str, Any]]) -> None:
-    """Write one document per line (JSON Lines) as they arrive. Raises `InputError` when the file cannot be written."""
+    """Write one document per line (JSON Lines) as they arrive. Raises `InputError` if the file cannot be written."""
     lines = (json.dumps(each, allow_nan=False) + "\n" for each in documents)
     if place == STDOUT:
         for line in lines:

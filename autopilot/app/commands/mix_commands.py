@@ -30,7 +30,9 @@ LEVELS = (0.05, 0.5, 0.95)
 
 @dataclass(slots=True)
 class Arrivals:
-    """Gangs in the order in which a journal first shows them, without replicas of services, which are not submitted."""
+    """Gangs in the order of their first appearance in a journal, without replicas of services: those are not
+    submitted.
+    """
 
     from_s: float = float("nan")
     to_s: float = float("nan")
@@ -62,7 +64,7 @@ class Arrivals:
 
 
 def _pool(models: int, names: Names) -> str:
-    """GPU models that a gang may run on, as one name."""
+    """GPU models allowed to a gang, as one name."""
     allowed = [name for place, name in enumerate(names.gpu_models) if models >> place & 1]
     return " or ".join(allowed) if allowed and len(allowed) < len(names.gpu_models) else ANY
 
@@ -92,7 +94,7 @@ def read_arrivals(path: Path, at_s: float | None, progress: Progress | None = No
 
 
 def foreseen_mix(arrivals: Arrivals, hours: int = HOURS_AHEAD) -> tuple[tuple[str, ...], list[MixForecast]]:
-    """(pools, a forecast for each of the next `hours`). Raises `InputError` where the journal is too short."""
+    """(pools, a forecast for each of the next `hours`). Raises `InputError` if the journal is too short."""
     if not arrivals.at_s or arrivals.to_s - arrivals.from_s < HOUR_S:
         raise InputError(
             f"the mix of demand: this journal shows {len(arrivals.at_s)} submissions in "
@@ -151,7 +153,7 @@ def run_mix(path: Path, at: str | None, json_out: Path | None) -> None:
 
 
 def _print_expected(mix: ExpectedMix | None) -> None:
-    """The forecast that the controller had at that time."""
+    """The controller's forecast at that time."""
     if mix is None or mix.reason:
         out.print(f"the controller had no forecast of the mix: {mix.reason if mix else 'none was recorded'}")
         return
@@ -170,7 +172,7 @@ def _print_expected(mix: ExpectedMix | None) -> None:
 
 
 def mix_values(mix: ExpectedMix | None) -> dict[str, Any] | None:
-    """A forecast of the mix as JSON; None where none was recorded. Without rows, `reason` says why."""
+    """A forecast of the mix as JSON; None if none was recorded. Without rows, `reason` gives the cause."""
     if mix is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""Implementation of `autopilot models`: read the registry, change what serves, and print."""
+"""Implementation of `autopilot models`: read the registry, change the serving version, and print."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autopilot.registry.pointer import Pointer
 
 
 def registry_folder(given: Path | None) -> Path:
-    """The folder of the registry. Raises `InputError` where `given` is a file."""
+    """The folder of the registry. Raises `InputError` if `given` is a file."""
     folder = given or state_folder() / "registry"
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--registry: {folder} is a file; name a folder")
@@ -28,7 +28,7 @@ def registry_folder(given: Path | None) -> Path:
 
 
 def open_registry(given: Path | None) -> Registry:
-    """The chosen registry, whether or not its folder exists."""
+    """The chosen registry; its folder need not exist."""
     return Registry(registry_folder(given))
 
 
@@ -122,7 +122,7 @@ def list_models(folder: Path | None, kind: str | None, *, as_json: bool) -> None
 
 
 def _verdicts(book: VerdictBook) -> dict[str, list[dict[str, Any]]]:
-    """Summaries of the gate by the version (or code) that they judge; those of an older metric are ignored."""
+    """Summaries of the gate by the judged version (or code); those of an older metric are ignored."""
     from models.backtest import METRIC_VERSION
 
     found: dict[str, list[dict[str, Any]]] = {}
@@ -145,7 +145,7 @@ def _window(data: Mapping[str, Any]) -> str:
 
 
 def _reasons(summaries: list[dict[str, Any]] | None) -> str:
-    """The first reason why the gate refused a version, and the number of further ones."""
+    """The gate's first reason against a version, and the number of further ones."""
     reasons = [reason for each in summaries or () if not each.get("passed") for reason in each.get("reasons", ())]
     return (reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")) if reasons else ""
 
@@ -213,7 +213,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def diff_models(folder: Path | None, one: str, other: str, *, as_json: bool) -> None:
-    """Print the fields in which two versions differ."""
+    """Print the fields with different values in two versions."""
     registry = open_registry(folder)
     left, right = registry.find(one), registry.find(other)
     found = difference(left, right)
@@ -236,7 +236,7 @@ def diff_models(folder: Path | None, one: str, other: str, *, as_json: bool) -> 
 
 
 def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, force: bool) -> None:
-    """Promote a version that passed the gate against the serving one. Raises `InputError` where it did not."""
+    """Promote a version passed by the gate against the serving one. Raises `InputError` for any other."""
     registry = open_registry(folder)
     manifest = registry.find(name)
     current = registry.pointer(manifest.kind).current
@@ -253,7 +253,7 @@ def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, f
 
 
 def gate_problem(registry: Registry, manifest: Manifest, current: str) -> str:
-    """Why the gate does not allow a version to replace `current`, which serves ("": none serves); "" when it does."""
+    """The gate's reason against a version as successor of the serving `current` ("": none serves); "" without one."""
     if manifest.version == current:
         return ""
     verdicts = _verdicts(VerdictBook(registry.folder))
@@ -300,7 +300,7 @@ def show_lineage(folder: Path | None, name: str, *, as_json: bool) -> None:
 
 
 def collect_garbage(folder: Path | None, keep: int, *, dry_run: bool) -> None:
-    """Drop old versions and print how much space was freed."""
+    """Drop old versions and print the freed space."""
     registry = open_registry(folder)
     dropped, freed = registry.gc(keep, dry_run=dry_run)
     if not dry_run:

@@ -256,7 +256,7 @@ def recorded(
 
 
 def names_of(policy: str | None) -> tuple[str, ...]:
-    """The policies of `--policy`. Raises `InputError` where it names none."""
+    """The policies of `--policy`. Raises `InputError` if it names none."""
     names = tuple(name.strip() for name in (policy or "").split(",") if name.strip())
     if policy is not None and not names:
         raise InputError("--policy: names no policy; leave it out, or write for example --policy fifo-skip,autopilot")

@@ -1,4 +1,4 @@
-"""What the planner's commands do: run, print, and write the page and the summary."""
+"""The planner's commands at work: run, print, and write the page and the summary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLOTTED = (("total wait, mean", "hours", 3600.0), ("real utilization until the l
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Options that say what to charge, how to run, and where to write."""
+    """Options for prices, workers and output places."""
 
     price: float | None = None
     price_file: Path | None = None
@@ -40,7 +40,7 @@ class Desk:
     dask: str | None = None
 
     def prices(self) -> Tariff | None:
-        """The prices that are valid now, None where none are given. Raises `InputError`."""
+        """The prices valid now, None without any. Raises `InputError`."""
         if self.price is not None and self.price_file is not None:
             raise InputError("--price, --prices: give one of them")
         if self.price is not None:
@@ -53,7 +53,7 @@ class Desk:
 
 
 def run_compare(comparison: Comparison, desk: Desk, json_out: Path | None) -> None:
-    """Run what has not run yet, and show all of it."""
+    """Run the missing cases, and show all of them."""
     prices = desk.prices()
     checked = check(comparison)
     folder = desk.report or state_folder() / "compare" / "page"
@@ -90,7 +90,7 @@ def run_compare(comparison: Comparison, desk: Desk, json_out: Path | None) -> No
 
 
 def run_kept(cases: Sequence[Case], desk: Desk) -> list[Record]:
-    """Run the cases with progress; at Ctrl-C say what is kept."""
+    """Run the cases with progress; at Ctrl-C name the kept runs."""
     kept = desk.kept()
     done = 0
 
@@ -157,7 +157,7 @@ def _facts(comparison: Comparison, checked: Checked) -> list[str]:
 
 
 def _recorded(checked: Checked) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """What the job file says of its own starts, beside each unchanged cluster."""
+    """Figures of the job file's own starts, for each unchanged cluster."""
     return {
         place: world.recorded
         for place, world in checked.worlds.items()
@@ -166,7 +166,7 @@ def _recorded(checked: Checked) -> dict[tuple[str, str], Mapping[str, Any]]:
 
 
 def _reproduced(checked: Checked, records: Sequence[Record]) -> list[str]:
-    """How far the baselines reproduce the recorded starts on each unchanged cluster, by its first seed."""
+    """Agreement of the baselines with the recorded starts on each unchanged cluster, by its first seed."""
     found = []
     for place, world in checked.worlds.items():
         blocks: dict[str, Any] = {}
@@ -179,7 +179,7 @@ def _reproduced(checked: Checked, records: Sequence[Record]) -> list[str]:
 
 
 def _notes(comparison: Comparison, checked: Checked, records: Sequence[Record]) -> list[str]:
-    """How to read the ranges, and the notes on the input."""
+    """Help with reading the ranges, and the notes on the input."""
     notes = [note for world in checked.worlds.values() for note in world.notes]
     notes += [
         f"{case.policy}, seed {case.seed}: {words}"

@@ -1,4 +1,4 @@
-"""Options that commands which simulate share: input, cluster, policies and output."""
+"""Common options of simulating commands: input, cluster, policies and output."""
 
 from __future__ import annotations
 

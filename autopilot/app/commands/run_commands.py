@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Printable(RenderHook):
-    """Names of others reach the terminal without the characters that it would obey. Styles are ours and stay."""
+    """Foreign names reach the terminal without its control characters. Styles are ours and stay."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Each with its text made printable, once it is rendered."""
@@ -68,7 +68,7 @@ def last_journal() -> Path:
 
 
 def writes_journal(name: str) -> bool:
-    """Whether a run of that policy keeps a journal: the autopilot's do."""
+    """True if a run of that policy keeps a journal: the autopilot's do."""
     from simulator.plugins.registry import registered_names
 
     return name not in BASELINE_NAMES and name not in registered_names()
@@ -76,9 +76,9 @@ def writes_journal(name: str) -> bool:
 
 @contextmanager
 def journal_to_write(given: Path | None, policies: tuple[str, ...]) -> Iterator[Path | None]:
-    """The journal that a run writes, None where no policy keeps one; without `given` a new file in the state folder.
+    """The journal of a run, None if no policy keeps one; without `given` a new file in the state folder.
 
-    Raises `InputError` for a path that cannot be used, and where a journal is named but no policy writes one.
+    Raises `InputError` for an unusable path, and for a named journal without a policy that writes one.
     """
     if policies and not any(writes_journal(name) for name in policies):
         if given is not None:
@@ -129,7 +129,7 @@ def progress_bar(now_s: Callable[[], float] = time.monotonic) -> Iterator[Show]:
 
 
 def _line_by_line(now_s: Callable[[], float]) -> Show:
-    """Progress as lines on standard error: the first after `LINE_EVERY_S`, so that a quick command prints none."""
+    """Progress as lines on standard error: the first after `LINE_EVERY_S`, so a quick command prints none."""
     printed_s = now_s()
 
     def show(name: str, done: int, total: int, words: str) -> None:
@@ -185,7 +185,7 @@ def run_simulate(options: SimulateOptions, outputs: Outputs) -> SimulationOutcom
 
 
 def interrupted_words(outcome: SimulationOutcome) -> str:
-    """How far an interrupted run got."""
+    """The progress of an interrupted run."""
     last = outcome.policies[-1]
     jobs = sum(service < 0 for service in last.simulated.cluster.jobs.service)
     finished = last.result["jobs"]["finished"]
@@ -240,8 +240,7 @@ SHOWN_WORSE = 3
 
 
 def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = False) -> None:
-    """Print a table without truncated lines, whatever the width of the terminal, so that they can be copied and
-    searched.
+    """Print a table without truncated lines at any width of the terminal, for copying and searching.
 
     With `figures` every column but the first is right-aligned.
     """
@@ -256,7 +255,7 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, figure
 
 
 def print_outcome(outcome: SimulationOutcome) -> None:
-    """Print the comparison as a table, and what was assumed or dropped."""
+    """Print the comparison as a table, and the assumptions and dropped input."""
     from autopilot.report.words import (  # imports numpy, which help does without
         ahead_words,
         fared_lines,
@@ -307,7 +306,7 @@ def print_outcome(outcome: SimulationOutcome) -> None:
 
 
 def print_reproduction(found: dict[str, Any] | None) -> None:
-    """Print how far the baselines reproduce the recorded starts; the page has the days and all causes."""
+    """Print the agreement of the baselines with the recorded starts; the page has the days and all causes."""
     from autopilot.report.reproduced import TITLE, busy_words, sentence, tables
 
     if found is None:
@@ -322,14 +321,14 @@ def print_reproduction(found: dict[str, Any] | None) -> None:
 
 
 def advice_words(advice: dict[str, Any]) -> str:
-    """What the autopilot recommended beside an engine, on one line."""
+    """The autopilot's recommendations beside an engine, on one line."""
     each = ", ".join(f"{action} {count:,}" for action, count in advice["by_action"].items())
     proposals = counted(advice["proposals"], "proposal")
     return f"{proposals} in {counted(advice['ticks'], 'tick')}" + (f": {each}" if each else "")
 
 
 def print_world(world: World) -> None:
-    """Print which input rows were dropped, how the input was interpreted, and what was assumed."""
+    """Print the dropped input rows, the interpretation of the input, and the assumptions."""
     if world.unusable_by_reason:
         first = {reason: f" (first in {row})" for reason, row in world.first_unusable.items()}
         parts = (f"{count:,} {why}{first.get(why, '')}" for why, count in world.unusable_by_reason.items())
@@ -400,8 +399,8 @@ def import_public_trace(
     timezone: str,
     shards_per_gpu: int | None,
 ) -> None:
-    """Import one public trace and print what became of its rows. Without `target` it goes to KIND.parquet, if that does
-    not exist.
+    """Import one public trace and print the outcome for its rows. Without `target` it goes to KIND.parquet, if there is
+    no such file yet.
     """
     from simulator.traces.importers.common import ImportOptions
     from simulator.traces.importing import import_trace

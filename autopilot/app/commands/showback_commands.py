@@ -1,4 +1,4 @@
-"""What `showback` does: sum, price, print and write."""
+"""The work of `showback`: sum, price, print and write."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Words:
         return next((form for form in ("csv", "parquet") if ending in ENDINGS[form]), "table")
 
     def check(self) -> None:
-        """Raise `InputError` for words that are not known, or do not go together."""
+        """Raise `InputError` for unknown words, and for words in contradiction."""
         form = self.shown
         for flag, value, allowed in (("--format", form, FORMATS), ("--focus", self.focus or VERSION, (VERSION, OLDER))):
             if value not in allowed:
@@ -89,7 +89,7 @@ class Words:
 
 
 def run_showback(folder: Path, words: Words) -> None:
-    """Show who used what and what it costs. Exit code 1 where the rows do not add up to capacity x time."""
+    """Show use and cost by group. Exit code 1 if the rows do not add up to capacity x time."""
     words.check()
     prices = load_prices(words.prices)
     store = open_store(folder)
@@ -122,7 +122,7 @@ def run_showback(folder: Path, words: Words) -> None:
 
 
 def _check_label(answer: Showback) -> None:
-    """Say so where no work has the label that is asked for."""
+    """Say so if no work has the requested label."""
     if not answer.by.startswith(LABEL) or any(not bill.name.startswith("(") for bill in answer.bills):
         return
     key = answer.by.removeprefix(LABEL)
@@ -133,7 +133,7 @@ def _check_label(answer: Showback) -> None:
 
 
 def _write_focus(asked: Asked, words: Words) -> None:
-    """FOCUS rows, checked, or those that follow earlier exports."""
+    """FOCUS rows, checked, or the corrections to earlier exports."""
     frame = focus_rows(asked)
     if words.corrects:
         frame = corrected(frame, _read_exported(words.corrects, frame))
@@ -149,7 +149,7 @@ def _write_focus(asked: Asked, words: Words) -> None:
 
 
 def _read_exported(paths: Sequence[Path], like: pd.DataFrame) -> pd.DataFrame:
-    """The rows of earlier exports, typed as the rows of now. Raises `InputError` for a file that is none."""
+    """The rows of earlier exports, with the column types of `like`. Raises `InputError` for any other file."""
     import pandas as pd
 
     frames = []
@@ -286,7 +286,7 @@ def _or_dash(value: float | None, digits: int = 1) -> str:
 
 
 def _source_of_energy(bill: Bill) -> str:
-    """By what the energy is known: the energy counter, the mean power, or the part of the time by the counter."""
+    """The source of the energy figure: the energy counter, the mean power, or the part of the time by the counter."""
     known = bill.counted_energy_gpu_h + bill.averaged_energy_gpu_h
     if not known:
         return "-"
@@ -296,7 +296,7 @@ def _source_of_energy(bill: Bill) -> str:
 
 
 def _closing(answer: Showback) -> Sequence[str]:
-    """What the figures rest on, and what is missing."""
+    """The basis of the figures, and the missing parts."""
     found, total = answer.reconciled, answer.total
     lines = [
         f"capacity x time {found.capacity_gpu_h:,.1f} GPU-h, rows {found.rows_gpu_h:,.1f} GPU-h "

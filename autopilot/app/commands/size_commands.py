@@ -1,4 +1,4 @@
-"""What `size` does: search, print what was run, and the answer for each policy."""
+"""The work of `size`: search, then print the runs and the answer for each policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = "gpu-autopilot/size/1"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked: the wait, and the pool and its nodes between which to search."""
+    """The question: the wait, and the pool with its bounds of the search in nodes."""
 
     wait_p90: str
     pool: str | None
@@ -68,7 +68,7 @@ def run_size(comparison: Comparison, target: Target, desk: Desk, json_out: Path 
 
 
 def _pool(spec: ClusterSpec, name: str | None) -> PoolSpec:
-    """The pool whose size is searched."""
+    """The pool of the search."""
     by_name = {pool.name: pool for pool in spec.pools}
     if name is None and len(by_name) > 1:
         raise InputError(f"--pool: the cluster has several pools; name one of {', '.join(by_name)}")
@@ -78,7 +78,7 @@ def _pool(spec: ClusterSpec, name: str | None) -> PoolSpec:
 
 
 def _least(spec: ClusterSpec, pool: PoolSpec, target: Target) -> int:
-    """The least nodes with which the guarantees and reservations of the cluster file still hold."""
+    """The least nodes sufficient for the guarantees and reservations of the cluster file."""
 
     def holds(nodes: int) -> bool:
         try:
@@ -118,7 +118,7 @@ def _words(sized: Sized, pool: PoolSpec, target: Target, hourly: float | None, c
 def _document(
     found: dict[str, Sized], target_s: float, pool: PoolSpec, hourly: float | None, seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """The answer as JSON; a wait is null where jobs were left over."""
+    """The answer as JSON; a wait is null if jobs were left over."""
     return {
         "schema": SCHEMA,
         "target_wait_p90_s": target_s,

@@ -1,4 +1,4 @@
-"""What a comparison runs: one case for each cluster, change of it, policy and seed."""
+"""The runs of a comparison: one case for each cluster, change of it, policy and seed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The cases of a comparison whose input was read without an error, and the worlds that they run in."""
+    """The cases of a comparison after its input was read without an error, and their worlds."""
 
     cases: tuple[Case, ...]
     policies: tuple[str, ...]  # as shown
@@ -104,13 +104,13 @@ def check(comparison: Comparison) -> Checked:
 
 
 def cluster_name(options: SimulateOptions, world: World) -> str:
-    """The cluster as shown: the shape or file name that was given, else the title of the scenario."""
+    """The cluster as shown: the given shape or file name, else the title of the scenario."""
     return Path(options.cluster).name if options.cluster is not None else world.title
 
 
 def digest_of(options: SimulateOptions) -> str:
-    """Sixteen hexadecimal digits of all that determines a result: flags, input files, source, libraries, and the code
-    of a registered policy.
+    """Sixteen hexadecimal digits of all inputs of a result: flags, input files, source, libraries, and the code of a
+    registered policy.
     """
     parts = [input_digest(options), source_version(), *map(_content, _named_in_scenario(options.scenario))]
     parts += map(code_digest, options.policies)
@@ -119,7 +119,7 @@ def digest_of(options: SimulateOptions) -> str:
 
 @cache
 def source_version() -> str:
-    """A digest of the source and data of this product and of the versions of the libraries that it computes with."""
+    """A digest of the source and data of this product and of the versions of its numeric libraries."""
     digest = hashlib.sha256(json.dumps([(name, version_of(name)) for name in LIBRARIES]).encode())
     for package in SOURCES:
         root = Path(str(resources.files(package)))
@@ -130,7 +130,7 @@ def source_version() -> str:
 
 
 def _named_in_scenario(scenario: str | None) -> tuple[Path, ...]:
-    """The files that a scenario file names; its own content is part of the digest anyway."""
+    """The files named by a scenario file; its own content is part of the digest anyway."""
     if scenario is None or not Path(scenario).is_file():
         return ()
     found = load_scenario(scenario)

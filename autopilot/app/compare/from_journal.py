@@ -1,7 +1,7 @@
-"""A recorded journal as the input of a comparison: a job file and a cluster file, made from what its ticks showed.
+"""A recorded journal as the input of a comparison: a job file and a cluster file, made from its ticks.
 
-The run time of a job is its progress and its last stay; work that had not ended counts as long as it was seen. Replicas
-of services become jobs that hold their GPUs as long as they did: their requests are not in the journal.
+The run time of a job is its progress and its last stay; unended work counts for the time of its presence. Replicas of
+services become jobs with the same stays on GPUs: their requests are not in the journal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEXTS = ("job_id", "tenant", "user", "name", "gpu_type", "slo_class", "mig_profi
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The files that were made, the physics of the recorded run ("" where it states none), and notes."""
+    """The written files, the physics of the recorded run ("" if it states none), and notes."""
 
     jobs: Path
     cluster: Path
@@ -81,7 +81,7 @@ def _note_work(rows: dict[str, dict[str, Any]], snapshot: ClusterSnapshot, now_s
 
 
 def _note_starts(rows: dict[str, dict[str, Any]], decision: Decision) -> None:
-    """Starts that the decision orders: work that ends before the next tick is never shown on its GPUs."""
+    """Starts ordered by the decision: no tick shows work on its GPUs if it ends before the next one."""
     for proposal in decision.plan.proposals:
         if proposal.accepted and proposal.change.starts_now and proposal.subject.uid in rows:
             rows[proposal.subject.uid]["_start_s"] = decision.now_s
@@ -128,7 +128,7 @@ def _write_jobs(rows: Iterable[dict[str, Any]], path: Path) -> None:
 
 
 def _notes(rows: dict[str, dict[str, Any]], ran: dict[str, dict[str, Any]]) -> tuple[str, ...]:
-    """What was left out or assumed."""
+    """Omissions and assumptions."""
     unended = sum(not row["_ended"] for row in ran.values())
     replicas = sum(row["_service"] for row in ran.values())
     found = (
@@ -168,7 +168,7 @@ def _cluster(snapshot: ClusterSnapshot) -> dict[str, Any]:
 
 
 def _cut(snapshot: ClusterSnapshot, node: int) -> tuple[Any, ...]:
-    """The geometries of one node: (profiles with their number, GPUs with that geometry)."""
+    """The geometries of one node: (profiles with their number, number of GPUs with the geometry)."""
     instances, names = snapshot.instances, snapshot.names
     first, count = int(snapshot.nodes.first_gpu[node]), int(snapshot.nodes.gpus[node])
     by_gpu: dict[int, Counter[str]] = {}
@@ -179,7 +179,7 @@ def _cut(snapshot: ClusterSnapshot, node: int) -> tuple[Any, ...]:
 
 
 def _queue(snapshot: ClusterSnapshot, row: int) -> dict[str, Any]:
-    """One queue of a cluster file; what it does not state keeps its default."""
+    """One queue of a cluster file; a field without a value keeps its default."""
     queues, models = snapshot.queues, snapshot.names.gpu_models
     entry: dict[str, Any] = {"name": str(queues.id[row]), "weight": float(queues.weight[row])}
     if queues.parent[row] > 0:

@@ -1,4 +1,4 @@
-"""Runs the cases of a comparison in processes and keeps each finished run, so that an interrupted one continues."""
+"""Runs the cases of a comparison in processes and keeps each finished run: an interrupted comparison continues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Kept:
     folder: Path
 
     def load(self, digest: str) -> Record | None:
-        """The run, or None where it is not there or cannot be read: it then runs again."""
+        """The run, or None for a missing or unreadable one: it then runs again."""
         try:
             record = json.loads((self.folder / f"{digest}.json").read_bytes())
         except (OSError, ValueError):
@@ -46,11 +46,11 @@ class Kept:
         return record if isinstance(record, dict) and record.get("schema") == SCHEMA else None
 
     def save(self, digest: str, record: Mapping[str, Any]) -> None:
-        """Keep one run. Raises `InputError` where the folder cannot be written."""
+        """Keep one run. Raises `InputError` if the folder cannot be written."""
         write_bytes(json.dumps(record, allow_nan=False).encode(), self.folder / f"{digest}.json")
 
     def check(self) -> None:
-        """Raise `InputError` where nothing could be kept, before anything runs."""
+        """Raise `InputError` for a folder without write access, before anything runs."""
         check_folder(self.folder, "--results")
 
 
@@ -67,9 +67,9 @@ def run_all(
 ) -> list[Record]:
     """The record of each case, in order. The same cases give the same records with any number of workers.
 
-    `dask`: address of a Dask scheduler whose workers run the cases; they read the files at the same paths.
+    `dask`: address of a Dask scheduler, for runs on its workers; they read the files at the same paths.
 
-    Runs that `kept` has are not run again. Ctrl-C raises `KeyboardInterrupt`; what has finished until then is kept.
+    Kept runs are not repeated. Ctrl-C raises `KeyboardInterrupt`; runs finished until then are kept.
     """
     digests = [digest_of(case.options) for case in cases]
     records = {digest: found for digest in dict.fromkeys(digests) if (found := kept.load(digest)) is not None}
@@ -111,7 +111,7 @@ def _codes(cases: Iterable[Case]) -> dict[str, bytes]:
 
 
 def _on_dask(missing: Mapping[str, Case], address: str) -> Iterator[tuple[str, Record]]:
-    """Each case as it ends, run by the workers of a Dask cluster. Raises `InputError` where none answers."""
+    """Each case as it ends, run by the workers of a Dask cluster. Raises `InputError` if none answers."""
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
@@ -152,12 +152,12 @@ def _run_one(digest: str, options: SimulateOptions, codes: Mapping[str, bytes]) 
 
 
 def run_case(options: SimulateOptions) -> Record:
-    """Simulate one policy. What is kept does not depend on the machine, apart from `wall_s`."""
+    """Simulate one policy. The record does not depend on the machine, apart from `wall_s`."""
     return record_of(run(options))
 
 
 def run(options: SimulateOptions) -> SimulationOutcome:
-    """Simulate one policy. Raises `KeyboardInterrupt` where it was interrupted."""
+    """Simulate one policy. Raises `KeyboardInterrupt` if it was interrupted."""
     outcome = simulate(options)
     if outcome.interrupted:
         raise KeyboardInterrupt
@@ -165,7 +165,7 @@ def run(options: SimulateOptions) -> SimulationOutcome:
 
 
 def record_of(outcome: SimulationOutcome) -> Record:
-    """What is kept of a run."""
+    """The kept part of a run."""
     result = dict(outcome.policies[0].result)
     return {
         "schema": SCHEMA,

@@ -1,7 +1,7 @@
-"""The smallest cluster on which the waits of a policy meet a target, over seeds.
+"""The smallest cluster for a target of waits under a policy, over seeds.
 
-More nodes are assumed to help, so the number of nodes is found by doubling and halving. That is then checked: one node
-less misses the target and one more meets it. Where one more misses it, the search goes on above.
+More nodes are assumed to help, so the number of nodes is found by doubling and halving. The answer is then checked: one
+node less misses the target and one more meets it. If one more misses it, the search goes on above.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Measure = Callable[[int], Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One size that was simulated: the figure by seed."""
+    """One simulated size: the figure by seed."""
 
     nodes: int
     waits_s: tuple[float, ...]
 
     def meets(self, target_s: float) -> bool:
-        """Whether every seed meets the target."""
+        """True if every seed meets the target."""
         return max(self.waits_s) <= target_s
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """The answer for one policy. `nodes` is None where not even the most nodes meet the target."""
+    """The answer for one policy. `nodes` is None if not even the most nodes meet the target."""
 
     nodes: int | None
     tries: tuple[Try, ...]  # in the order in which they ran
@@ -41,7 +41,7 @@ class Sized:
 
 
 def wait_p90_s(record: Record) -> float:
-    """The 90th percentile of queue waits; infinite where a job did not finish or none ran."""
+    """The 90th percentile of queue waits; infinite if a job did not finish or none ran."""
     jobs = record["result"]["jobs"]
     wait_s = pick(jobs, "queue_wait_s_p90")
     return inf if wait_s is None or jobs["finished"] < jobs["submitted"] else wait_s
@@ -74,7 +74,7 @@ def smallest(measure: Measure, target_s: float, first: int, least: int, most: in
 
 
 def _bracket(good: Callable[[int], bool], first: int, least: int, most: int) -> tuple[int, int | None]:
-    """(a size that misses, a size that meets): the first may be below `least`, the second None."""
+    """(a size too small, a sufficient size): the first may be below `least`, the second None."""
     nodes = first
     if good(nodes):
         while nodes > least:
@@ -92,7 +92,7 @@ def _bracket(good: Callable[[int], bool], first: int, least: int, most: int) -> 
 
 
 def tries_table(sized: Mapping[str, Sized], target_s: float) -> list[list[str]]:
-    """Rows of what was run: policy, nodes, the worst seed's wait, and whether it meets the target."""
+    """Rows of the simulated sizes: policy, nodes, the worst seed's wait, and `meets` or `misses`."""
 
     def words(wait_s: float) -> str:
         return format_duration(wait_s) if isfinite(wait_s) else "jobs left over"

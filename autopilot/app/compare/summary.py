@@ -1,4 +1,4 @@
-"""The figures of a comparison: the median over the seeds with the range, and what differs, seed by seed."""
+"""The figures of a comparison: the median over the seeds with the range, and the differences, seed by seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDED = "as recorded"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: heading, place in a result, kind of number, and whether more (1) or less (-1) is better."""
+    """One row: heading, place in a result, kind of number, and the better direction: more (1) or less (-1)."""
 
     title: str
     path: tuple[str, ...]
@@ -67,13 +67,13 @@ MOST_TENANTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure over the seeds: its median and its range; `by_seed`, None where it does not apply."""
+    """A figure over the seeds: its median and its range; `by_seed`, None if it does not apply."""
 
     by_seed: tuple[float | None, ...]
 
     @property
     def known(self) -> list[float]:
-        """The values that there are."""
+        """The known values."""
         return [value for value in self.by_seed if value is not None]
 
     @property
@@ -104,14 +104,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One difference in words; `better`: for the first that it names, None for neither."""
+    """One difference in words; `better`: for the first name in it, None for neither."""
 
     words: str
     better: bool | None
 
 
 def groups_of(cases: Sequence[Case], records: Sequence[Record], prices: Tariff | None) -> tuple[Group, ...]:
-    """The groups in the order of the cases. A row that no run has is left out."""
+    """The groups in the order of the cases. A row absent from all runs is left out."""
     found: dict[tuple[str, str], dict[str, list[Mapping[str, object]]]] = {}
     for case, record in zip(cases, records, strict=True):
         result = {**record["result"], MONEY: money_of(record, prices) if prices is not None else {}}
@@ -130,7 +130,7 @@ def groups_of(cases: Sequence[Case], records: Sequence[Record], prices: Tariff |
 def with_recorded(
     groups: Sequence[Group], recorded: Mapping[tuple[str, str], Mapping[str, object]]
 ) -> tuple[Group, ...]:
-    """The groups, those of `recorded` (by cluster and change) with what the job file says of its own starts as the last
+    """The groups, those of `recorded` (by cluster and change) with the figures of the job file's own starts as the last
     column.
     """
 
@@ -154,7 +154,7 @@ def _rows(by_policy: Mapping[str, Sequence[Mapping[str, object]]]) -> Iterator[t
 
 
 def _of_tenants(by_policy: Mapping[str, Sequence[Mapping[str, object]]]) -> Iterator[Figure]:
-    """The waits of each tenant, where there are several."""
+    """The waits of each tenant, if there are several."""
     jobs: Counter[str] = Counter()
     for runs in by_policy.values():
         for result in runs:
@@ -167,7 +167,7 @@ def _of_tenants(by_policy: Mapping[str, Sequence[Mapping[str, object]]]) -> Iter
 
 
 def money_of(record: Record, prices: Tariff) -> dict[str, float | None]:
-    """What a run cost: every GPU of the cluster over the makespan, at list price, and what became of that.
+    """Cost of a run: every GPU of the cluster over the makespan, at list price, with its idle and inactive parts.
 
     Idle and inactive time are priced at the mean of the cluster's GPUs. Raises `InputError` for a model without price.
     """
@@ -204,7 +204,7 @@ def number_text(kind: str, value: float | None) -> str:
 
 
 def spread_text(figure: Figure, spread: Spread) -> str:
-    """`31 min (28 min to 35 min)`; without the range where all seeds print the same."""
+    """`31 min (28 min to 35 min)`; without the range if all seeds print the same."""
     middle = number_text(figure.kind, spread.middle)
     if not spread.known:
         return middle
@@ -213,7 +213,7 @@ def spread_text(figure: Figure, spread: Spread) -> str:
 
 
 def findings(groups: Sequence[Group], currency: str = "") -> tuple[Finding, ...]:
-    """What differs: each policy from the first one on the same cluster, then each change from none."""
+    """Differences: each policy from the first one on the same cluster, then each change from none."""
     found: list[Finding] = []
     for group in groups:
         for policy in (name for name in group.policies[1:] if name != RECORDED):
@@ -228,7 +228,7 @@ def findings(groups: Sequence[Group], currency: str = "") -> tuple[Finding, ...]
 
 
 def _differences(words: str, ours: tuple[Group, str], theirs: tuple[Group, str], currency: str) -> list[Finding]:
-    """One sentence for each compared figure that both have."""
+    """One sentence for each compared figure known to both."""
     found = []
     for figure in COMPARED:
         one, two = (group.spread(figure, policy) for group, policy in (ours, theirs))

@@ -55,7 +55,7 @@ class Explanation:
 def explain_from(path: Path, decision: str | None, workload: str | None, at_s: float | None) -> Explanation:
     """The answer for a proposal id, a tick number, a workload (at `at_s`), or else the last tick (up to `at_s`).
 
-    Raises `InputError` for an id, tick or workload that the journal does not contain.
+    Raises `InputError` for an id, tick or workload absent from the journal.
     """
     with JournalReader(path) as reader:
         bounds = reader.tick_bounds()
@@ -92,7 +92,7 @@ def _tick(reader: JournalReader, tick: int) -> Explanation:
 
 
 def _dated(lines: list[str], when: When, at_s: float) -> list[str]:
-    """Appends date and time to the first line, where the start of the run is known and the line does not have them."""
+    """Appends date and time to the first line, if the start of the run is known and the line lacks them."""
     stamp = when.stamp(at_s) if at_s < EPOCH_FROM_S else None
     return lines if stamp is None else [lines[0], f"  at {stamp}", *lines[1:]]
 
@@ -104,7 +104,7 @@ def _check_moment(reader: JournalReader, last_tick: int, at_s: float) -> None:
 
 
 def _last_until(reader: JournalReader, at_s: float) -> DecisionRecord:
-    """The last decision up to `at_s`, the first one where all are later."""
+    """The last decision up to `at_s`, the first one if all are later."""
     chosen = None
     for record in reader.decisions():
         if record.now_s > at_s and chosen is not None:
@@ -174,7 +174,7 @@ def _proposal(reader: JournalReader, proposal_id: str) -> Explanation:
 
 
 def _shown_at(reader: JournalReader, proposal_id: str) -> int | None:
-    """The position of the last tick, where it recommends this; a recommendation is explained as it is shown now."""
+    """The position of the last tick, if it recommends this; a recommendation is explained as it is shown now."""
     bounds = reader.tick_bounds()
     last = reader.find_tick(bounds[1]) if bounds is not None else None
     for record in reader.decisions(last, refusals=False):
@@ -184,7 +184,7 @@ def _shown_at(reader: JournalReader, proposal_id: str) -> int | None:
 
 
 def _opened(reader: JournalReader, number: int) -> Mapping[str, OpenProposal]:
-    """The recommendations in memory after one decision: of the keyframe before it, and what was shown since."""
+    """The recommendations in memory after one decision: of the keyframe before it, and of the ticks since."""
     opened: Mapping[str, OpenProposal] = {}
     for tick in reader.up_to(number):
         if tick.decided.memory is not None:
@@ -195,7 +195,7 @@ def _opened(reader: JournalReader, number: int) -> Mapping[str, OpenProposal]:
 
 
 def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss]:
-    """The actual losses of a proposal's victims, where later decisions show them soon enough."""
+    """The actual losses of a proposal's victims, if later decisions show them soon enough."""
     found: list[Loss] = []
     begun_s: float | None = None
     for record in reader.decisions(number, refusals=False):
@@ -207,7 +207,7 @@ def _losses(reader: JournalReader, number: int, proposal: Proposal) -> list[Loss
 
 
 def known_names(reader: JournalReader) -> set[str]:
-    """The workloads at the last tick, and those that a proposal was about."""
+    """The workloads at the last tick, and the subjects of proposals."""
     bounds = reader.tick_bounds()
     number = reader.find_tick(bounds[1]) if bounds is not None else None
     here = reader.at(number).observation.snapshot.workloads.id.tolist() if number is not None else []
@@ -215,12 +215,12 @@ def known_names(reader: JournalReader) -> set[str]:
 
 
 def full_name(reader: JournalReader, given: str) -> str:
-    """The workload that is meant, of those that the journal has."""
+    """The meant workload among those of the journal."""
     return meant(known_names(reader), given)
 
 
 def meant(names: Collection[str], given: str) -> str:
-    """The workload that is meant: a name alone stands for NAMESPACE/NAME. Raises `InputError` where several have it."""
+    """The meant workload: a name alone stands for NAMESPACE/NAME. Raises `InputError` if several have it."""
     found = sorted(name for name in names if name.endswith(f"/{given}"))
     if given in names or not found:
         return given
@@ -235,7 +235,7 @@ def meant(names: Collection[str], given: str) -> str:
 def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Explanation:
     """The state of a workload at `at_s` (None: at the end), and its history.
 
-    A workload that left the cluster has no state at the end of the run: its whole lifetime is summarized instead.
+    A workload gone from the cluster has no state at the end of the run: its whole lifetime is summarized instead.
     """
     past = Past(workload)
     shown: DecisionRecord | None = None
@@ -274,13 +274,13 @@ def _workload(reader: JournalReader, workload: str, at_s: float | None) -> Expla
 
 
 def _was_there(reader: JournalReader, workload: str, shown: DecisionRecord) -> bool:
-    """Whether an earlier tick shows a workload, where this one does not say that it has left."""
+    """True if an earlier tick shows a workload and this one leaves its absence in doubt."""
     blind = unlisted(reader.at(shown.number).observation, shown.decision)
     return bool(blind) and bool(life_of(reader, workload, 0.0).stretches)
 
 
 def _whole_life(life: Life, past: Past) -> str:
-    """One line for a workload that has left the cluster."""
+    """One line for a workload gone from the cluster."""
     stops = ", ".join(f"{_STOPS[how]} {_times(count)}" for how, count in past.stops.items())
     return (
         f"{life.workload}: {life.end_words()} at {format_clock(life.end_s)}; submitted at "
@@ -297,7 +297,7 @@ def _times(count: int) -> str:
 
 
 def _submitted_s(reader: JournalReader, workload: str, number: int) -> float | None:
-    """The submit time of a workload at the tick of this position; None where it is not in the cluster."""
+    """The submit time of a workload at the tick of this position; None if it is not in the cluster."""
     work = reader.at(number).observation.snapshot.workloads
     found = np.flatnonzero(work.id == workload)
     return float(work.submit_s[found[0]]) if len(found) else None
@@ -306,7 +306,7 @@ def _submitted_s(reader: JournalReader, workload: str, number: int) -> float | N
 def _state_at(reader: JournalReader, workload: str, number: int) -> list[str]:
     """The state at one tick: the tick is decided again, from the keyframe before it, with an observer.
 
-    Where the result differs from the record (another version wrote it), the reasons in the record are shown.
+    If the result differs from the record (another version wrote it), the reasons in the record are shown.
     """
     memory: ControllerMemory | None = None
     tick: TickRecord | None = None

@@ -17,7 +17,7 @@ from autopilot.report.data import DecisionRow
 
 
 class DecisionLog:
-    """Keeps every decision as text, and by queue and reason code the GPU time that work waited for."""
+    """Keeps every decision as text, and by queue and reason code the GPU time of waiting work."""
 
     def __init__(self, when: When | None = None) -> None:
         self._rows: list[DecisionRow] = []
@@ -37,7 +37,7 @@ class DecisionLog:
         self._rows += [self._row(row) for row in self._fresh.of(decision)]
 
     def rows(self) -> tuple[DecisionRow, ...]:
-        """All decisions, with the actual losses of their victims where later decisions show them."""
+        """All decisions, with the actual losses of their victims if later decisions show them."""
         return tuple(self._settled(row) for row in self._rows)
 
     def _settled(self, row: DecisionRow) -> DecisionRow:
@@ -76,9 +76,7 @@ class DecisionLog:
 
 
 def _waiting_gpus(observation: Observation, decision: Decision) -> dict[tuple[str, str], float]:
-    """GPUs that waiting work requests, by its queue and the code for which it waits; a share counts as its part of a
-    GPU.
-    """
+    """GPUs requested by waiting work, by its queue and the code of its wait; a share counts as its part of a GPU."""
     refusals, work, queues = decision.plan.refusals, observation.snapshot.workloads, observation.snapshot.queues
     rows, codes = refusals.workload, refusals.codes
     if not len(rows):

@@ -31,7 +31,7 @@ class Wanted:
     until_s: float = float("inf")
 
     def takes(self, row: ProposalView) -> bool:
-        """Whether the decision matches. A decision for another workload matches where it takes GPUs from this one."""
+        """True if the decision matches. A decision for another workload matches if it takes GPUs from this one."""
         proposal = row.proposal
         names = {proposal.subject.name, *(victim.workload for victim in proposal.victims)}
         return (
@@ -44,7 +44,7 @@ class Wanted:
 
 
 class Fresh:
-    """Passes on the proposals of a tick that do not repeat a decision of the tick before."""
+    """Passes on the new proposals of a tick: those absent from the tick before."""
 
     def __init__(self) -> None:
         self._before: set[tuple[object, ...]] = set()
@@ -121,7 +121,7 @@ def case_document(row: ProposalView, when: When) -> dict[str, Any]:
 
 
 def tick_document(decision: Decision, when: When) -> dict[str, Any]:
-    """All decisions of one tick, and why other work waits, by reason."""
+    """All decisions of one tick, and the other waiting work by reason."""
     refusals = decision.plan.refusals
     waiting = []
     for code, count in Counter(refusals.code.tolist()).most_common():
@@ -159,7 +159,7 @@ def signals_document(observation: Observation) -> dict[str, Any]:
 
 
 def known(value: float) -> float | None:
-    """A number, None where it is not finite."""
+    """A number, None if it is not finite."""
     return value if isfinite(value) else None
 
 

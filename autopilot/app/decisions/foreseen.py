@@ -1,7 +1,7 @@
 """Forecasts in a journal: the predictions of the time, and the outcomes.
 
-Predictions are read as they were recorded, and outcomes from later observations. Only hazards by age, which a journal
-does not hold, are counted again from its jobs.
+Predictions are read as recorded, and outcomes from later observations. Only hazards by age, absent from a journal, are
+counted again from its jobs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class JobNow:
 
 @dataclass(slots=True)
 class JobRecord:
-    """What a journal holds on the run times of its jobs, and of one of them."""
+    """A journal's record of the run times of its jobs, and of one of them."""
 
     now: JobNow | None = None
     hazards: JobHazards | None = None  # when the job was last seen before its end
@@ -98,7 +98,7 @@ MOST_NAMED = 10
 
 @dataclass(slots=True)
 class DemandRecord:
-    """What a journal holds on one kind of demand of a service."""
+    """A journal's record of one kind of demand of a service."""
 
     service: str
     kind: str
@@ -137,9 +137,9 @@ def coverage(promised: list[tuple[tuple[float, ...], tuple[float, ...], float]])
 def read_foreseen(
     path: Path, name: str, at_s: float | None, progress: Progress | None = None
 ) -> JobRecord | list[DemandRecord]:
-    """What the journal at `path` (up to `at_s`) holds on a service or a job.
+    """The record of a service or a job in the journal at `path` (up to `at_s`).
 
-    Raises `InputError` when it contains neither.
+    Raises `InputError` if it contains neither.
     """
     with JournalReader(path) as reader:
         total = len(reader)
@@ -171,7 +171,7 @@ def read_foreseen(
 
 
 def _service(observation: Observation, name: str, found: dict[str, DemandRecord]) -> bool:
-    """Take in what one tick shows of service `name`; False when there is no such service."""
+    """Take in service `name` as shown by one tick; False if there is no such service."""
     table = observation.snapshot.services
     rows = np.flatnonzero(table.id == name).tolist()
     if not rows:
@@ -208,7 +208,7 @@ def _note_promises(record: DemandRecord, forecast: Forecast) -> None:
 
 
 def _closed(record: DemandRecord) -> DemandRecord:
-    """Each forecast with its outcome: the highest minute that began after it and ended within its horizon."""
+    """Each forecast with its outcome: the highest minute begun after it and ended within its horizon."""
     times = np.array([at_s for at_s, _ in record.rates])
     rates = np.array([rate for _, rate in record.rates])
     closed = []
@@ -314,7 +314,7 @@ class _Jobs:
         )
 
     def done(self) -> JobRecord:
-        """Everything collected; predictions for jobs that have not ended stay open."""
+        """Everything collected; predictions for unended jobs stay open."""
         self.found.promises += self._open.values()
         self.found.promises.sort(key=lambda promise: (promise.made_s, promise.job))
         return self.found

@@ -1,4 +1,4 @@
-"""The lifetime of one workload in a journal: when it waited and why, where it ran, how it ended."""
+"""The lifetime of one workload in a journal: its waits with their reasons, its stays on GPUs, its end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Life:
 
     @property
     def ended(self) -> bool:
-        """Whether it has left."""
+        """True if it has left."""
         return isfinite(self.end_s)
 
     def take_in(self, observation: Observation, decision: Decision) -> None:
@@ -103,7 +103,7 @@ class Life:
         return sum(each.to_s - each.from_s for each in self.stretches if not each.waits)
 
     def events(self) -> list[tuple[float, str]]:
-        """(time, text) of what no decision records: submitted, waited and why, off its GPUs, ended."""
+        """(time, text) of events without a decision: submitted, waited with the reason, off its GPUs, ended."""
         if not self.stretches:
             return []
         found = [(self.submit_s, f"submitted, for {self.width}")]
@@ -124,7 +124,7 @@ class Life:
         return found
 
     def end_words(self) -> str:
-        """How it ended."""
+        """The words for its end."""
         if self.end_state is None:
             ran = bool(self.stretches) and not self.stretches[-1].waits
             return "finished, or was withdrawn" if ran else "withdrawn before it ran to its end"
@@ -148,7 +148,7 @@ class Life:
 
 
 def life_of(reader: JournalReader, workload: str, submit_s: float) -> Life:
-    """The lifetime of a workload that was submitted at `submit_s`, up to the end of the journal."""
+    """The lifetime of a workload submitted at `submit_s`, up to the end of the journal."""
     life = Life(workload)
     for tick in reader.ticks(reader.first_at(submit_s)):
         life.take_in(tick.observation, tick.decided.decision)
@@ -158,7 +158,7 @@ def life_of(reader: JournalReader, workload: str, submit_s: float) -> Life:
 
 
 def _reason(workload: str, row: int, decision: Decision) -> str:
-    """The code for which a workload waits at this tick: of its refusal, or of the guard that holds its start."""
+    """The code of a workload's wait at this tick: of its refusal, or of the guard against its start."""
     refusals = decision.plan.refusals
     place = np.flatnonzero(refusals.workload == row)
     if len(place):

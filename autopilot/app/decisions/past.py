@@ -1,4 +1,4 @@
-"""The history of one workload in a journal: what was proposed, sent, advised and refused, and what became of it."""
+"""The history of one workload in a journal: proposals, instructions, advice and refusals, with their outcomes."""
 
 from __future__ import annotations
 
@@ -145,7 +145,9 @@ class Past:
         return told
 
     def add_life(self, life: Life) -> None:
-        """Add what the ticks show between decisions; without any decision on the workload there is no history yet."""
+        """Add the events between decisions, from the ticks; without any decision on the workload there is no history
+        yet.
+        """
         if not self.events and not life.ended:
             return
         lived = [Event(at_s, words) for at_s, words in life.events()]

@@ -1,1 +1,1 @@
-"""Simulations: the world, the controller wired to it, what is recorded, and the files a run writes."""
+"""Simulations: the world, the controller wired to it, its recorders, and its output files."""

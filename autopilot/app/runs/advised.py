@@ -1,4 +1,4 @@
-"""An engine in charge of the simulated cluster, and the autopilot beside it, which only recommends."""
+"""An engine in charge of the simulated cluster, and the autopilot beside it, for recommendations only."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ DEFAULT_ADVICE = "recommend"
 
 @dataclass(slots=True)
 class Advice:
-    """What the autopilot recommended during a run: ticks, and new proposals by action.
+    """The autopilot's recommendations during a run: ticks, and new proposals by action.
 
-    A proposal that the next tick repeats is one proposal.
+    A proposal repeated by the next tick is one proposal.
     """
 
     ticks: int = 0
@@ -49,10 +49,10 @@ class Advice:
 
 
 def check_advisors(names: tuple[str, ...], there: ClusterNames | None = None) -> dict[str, Policy]:
-    """The policies beside an engine, by the name under which they are shown.
+    """The policies beside an engine, by their shown names.
 
-    Raises `InputError` for a baseline, and for a policy that would act: beside an engine nothing is carried out, so the
-    next decision would not find what the last one did.
+    Raises `InputError` for a baseline, and for an acting policy: beside an engine nothing is carried out, so the next
+    decision would not find the effects of the last one.
     """
     found: dict[str, Policy] = {}
     for name in dict.fromkeys(names):
@@ -78,8 +78,8 @@ def advise(
 ) -> tuple[AdvisedScheduler, Running]:
     """The engine in charge of `cluster`, with the controller beside it every `interval_s`.
 
-    The controller sees the queues as the engine holds them, and judges by the engine's rules, whatever rule set its
-    policy names.
+    The controller sees the queues as the engine holds them, and judges by the engine's rules in place of its policy's
+    rule set.
     """
     policy = replace(managed.policy, rules=RuleSetName.COHORT_CLASSIC)
     seen = replace(managed, name=engine, policy=policy, queues=cohort_specs(queues, cluster), acts=False)

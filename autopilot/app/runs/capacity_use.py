@@ -1,4 +1,4 @@
-"""Where the capacity of a simulated run went, from what its observers recorded."""
+"""Use of the capacity of a simulated run, from the records of its observers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.specs.clusterqueues import QueueSpec
 
 
 def measured_idle_use(simulated: Simulated, stays: StayRecorder | None, owners: Owners) -> IdleUse | None:
-    """What absent owners left unused, and what of it others used; None without absences."""
+    """GPU time left unused by absent owners, and its part used by others; None without absences."""
     if stays is None or not owners.absences:
         return None
     held = [(job, from_s, to_s, gpus) for job, from_s, to_s, _, gpus in stays.stays]
@@ -24,7 +24,7 @@ def measured_idle_use(simulated: Simulated, stays: StayRecorder | None, owners: 
 
 
 def measured_real_use(simulated: Simulated, stays: StayRecorder | None, queues: Sequence[QueueSpec]) -> RealUse | None:
-    """Where the capacity went; None without behaviours."""
+    """Use of the capacity; None without behaviours."""
     occupied = stays.occupancies() if stays is not None else []
     until_s = min(simulated.run.last_submit_s, simulated.run.end_s)
     if stays is None or not occupied or until_s <= 0:

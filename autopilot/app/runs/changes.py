@@ -40,7 +40,7 @@ _WORDS = {"true": True, "false": False}
 
 
 def changed(spec: ClusterSpec, changes: Sequence[str]) -> ClusterSpec:
-    """The cluster after all changes. Raises `InputError` that names the change, what is wrong, and what exists."""
+    """The cluster after all changes. Raises `InputError` with the change, its fault, and the existing names."""
     if not changes:
         return spec
     document = cluster_document(spec)
@@ -87,7 +87,7 @@ def _only(document: dict[str, Any], change: str) -> str:
 
 
 def _entry(entries: Sequence[dict[str, Any]], kind: str, rest: str, change: str) -> tuple[dict[str, Any], str]:
-    """The queue or pool whose name `rest` begins with (names may contain dots), and the path in it."""
+    """The queue or pool named by the start of `rest` (names may contain dots), and the path in it."""
     by_name = {str(entry["name"]): entry for entry in entries}
     for name in sorted(by_name, key=len, reverse=True):
         if rest.startswith(f"{name}."):
@@ -100,7 +100,7 @@ def _entry(entries: Sequence[dict[str, Any]], kind: str, rest: str, change: str)
 def _set_by_model(
     entry: dict[str, Any], field: str, model: str, value: str, change: str, models: Sequence[str]
 ) -> None:
-    """Change a guarantee, limit or weight: of `model`, or of all that the entry states or the cluster has."""
+    """Change a guarantee, limit or weight: of `model`, or of all models in the entry or the cluster."""
     stated = entry.get(field)
     if field != "guarantee" and not model and not isinstance(stated, dict):
         entry[field] = _value(stated, value, change)
@@ -131,5 +131,5 @@ def _value(before: Any, value: str, change: str) -> Any:
 
 
 def _whole(number: float) -> int | float:
-    """An int where the number is whole: fields that count refuse 32.0."""
+    """An int for a whole number: fields of counts refuse 32.0."""
     return int(number) if number == int(number) else number

@@ -51,7 +51,7 @@ class FragmentationMeans:
         self._hour = -1
 
     def on_tick(self, observation: Observation) -> None:
-        """Measure at the first tick of an hour that sees the cluster."""
+        """Measure at an hour's first tick with a view of the cluster."""
         hour = int(observation.now_s // HOUR_S)
         if hour == self._hour or not sees_the_cluster(observation):
             return

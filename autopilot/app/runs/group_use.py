@@ -1,8 +1,8 @@
-"""Use of the GPUs over a run by pool, tenant, queue, service and workload: what was allocated, and how active it was.
+"""Use of the GPUs over a run by pool, tenant, queue, service and workload: allocated and active GPU time.
 
-It is counted stay by stay, from the same behaviours that the simulated telemetry shows, so that every policy of a call
-has it. The groups of a level add up to the run's totals; a queue includes the queues below it. Of the workloads only
-those with the largest gap are listed, and replicas count in their service.
+It is counted stay by stay, from the behaviours behind the simulated telemetry, so every policy of a call has it. The
+groups of a level add up to the run's totals; a queue includes the queues below it. Of the workloads only those with the
+largest gap are listed, and replicas count in their service.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_PARENTS = 16
 def group_use(
     stays: StayRecorder, cluster: Cluster, queues: Sequence[QueueSpec], services: Sequence[str], end_s: float
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """For each level the groups that held GPUs, with their GPU-seconds; empty where activity is not known."""
+    """For each level the groups with held GPUs, and their GPU-seconds; empty if activity is not known."""
     held_gpu_s, active_gpu_s = stays.held_and_active()
     if not len(held_gpu_s) or np.isnan(active_gpu_s).any():
         return {}
@@ -73,7 +73,7 @@ def _groups(
 def _largest_gaps(
     names: Sequence[str], job: np.ndarray[Any, np.dtype[Any]], held: F64, active: F64, capacity_gpu_s: float
 ) -> dict[str, dict[str, float | None]]:
-    """The workloads with the largest gap, the largest first. `job`: row of each stay, -1 where it is left out."""
+    """The workloads with the largest gap, the largest first. `job`: row of each stay, -1 if left out."""
     gap_gpu_s = np.bincount(job[job >= 0], (held - active)[job >= 0], minlength=len(names))
     first = np.argsort(-gap_gpu_s, kind="stable")[:MOST_WORKLOADS]
     place = {row: at for at, row in enumerate(first.tolist())}

@@ -14,14 +14,14 @@ INTERVALS_IN_A_FILE = 288
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """A meter and where its rows go."""
+    """A meter and the store of its rows."""
 
     meter: Meter
     segments: Segments
 
     @classmethod
     def of(cls, journal: Path | None, start_s: float | None) -> Metered | None:
-        """The meter of the run with this journal; None for a run that keeps none. Raises `InputError`."""
+        """The meter of the run with this journal; None for a run without one. Raises `InputError`."""
         if journal is None:
             return None
         segments = Segments(metering_folder(journal), start_s=start_s, every=INTERVALS_IN_A_FILE, replace=True)

@@ -1,4 +1,4 @@
-"""Policies by name: shipped ones and policy files, baselines, and those that other people register."""
+"""Policies by name: shipped ones and policy files, baselines, and policies registered by other packages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ SHIPPED = "autopilot"
 def check_policies(
     names: tuple[str, ...], where: str = "--policy", there: ClusterNames | None = None
 ) -> dict[str, Policy | None]:
-    """The policies of a call, by the name under which they are shown; None for a baseline and a registered
-    policy.
+    """The policies of a call, by their shown names; None for a baseline and a registered policy.
 
-    `there` are the names of the cluster, None where it is not known yet.
+    `there` are the names of the cluster, None if not known yet.
 
-    A policy file is shown under its own name, or under its path where that name is taken. Raises `InputError`, also for
-    a policy that would start nothing: a simulation has no one to approve.
+    A policy file is shown under its own name, or under its path if that name is taken. Raises `InputError`, also for a
+    policy without automatic starts: a simulation has no one to approve.
     """
     found: dict[str, Policy | None] = {}
     for name in dict.fromkeys(names):
@@ -61,7 +60,7 @@ def check_policies(
 
 
 def scheduler_of(name: str, world: World, cluster: Cluster) -> Scheduler:
-    """A baseline, with the tenants' quotas of the cluster file where it can use them, or a registered policy.
+    """A baseline, with the tenants' quotas of the cluster file if it can use them, or a registered policy.
 
     No start of it exceeds a limit of a queue.
     """

@@ -1,4 +1,4 @@
-"""The files that `simulate` writes: paths are checked before a long run, files are written whole after it."""
+"""The output files of `simulate`: paths are checked before a long run, files are written whole after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Outputs:
 
 
 def check_outputs(outputs: Outputs, options: SimulateOptions) -> None:
-    """Before a long run, refuse paths that could not be written after it, or that would overwrite an input.
+    """Before a long run, refuse paths without write access, and paths of an input.
 
     Raises `InputError` naming the flag and the path.
     """
@@ -67,9 +67,9 @@ def _check_folder(flag: str, folder: Path) -> None:
 
 
 def write_outputs(outcome: SimulationOutcome, outputs: Outputs, command: str) -> tuple[list[str], list[str]]:
-    """JSON, job rows and page, each whole or not at all: (lines that name the written files, errors).
+    """JSON, job rows and page, each whole or not at all: (lines naming the written files, errors).
 
-    When the disk is full for one file, the others are still written.
+    If the disk is full for one file, the others are still written.
     """
     written: list[str] = []
     problems: list[str] = []

@@ -19,7 +19,7 @@ from simulator.baselines.slurm.files import site_bytes
 
 
 def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> ReportData:
-    """Everything that the page of `outcome` shows; `written` is the time of writing."""
+    """Contents of the page of `outcome`; `written` is the time of writing."""
     world, setting = outcome.world, outcome.setting
     notes = list(world.notes)
     if outcome.interrupted or outcome.failure:
@@ -61,9 +61,7 @@ def report_data(outcome: SimulationOutcome, command: str, written: str = "") -> 
 
 
 def input_digest(options: SimulateOptions) -> str:
-    """Twelve hexadecimal digits of everything that determines the figures: flags, and the content of every input
-    file.
-    """
+    """Twelve hexadecimal digits of all inputs of the figures: flags, and the content of every input file."""
     contents = {str(path): path.read_bytes() for _, path in options.files()}
     if options.slurm is not None:
         contents[str(options.slurm)] = site_bytes(options.slurm)

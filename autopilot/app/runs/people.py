@@ -1,6 +1,6 @@
-"""Simulated people who approve: somebody who looks now and then, and a delay for each effect to compare with.
+"""Simulated approval: a person with occasional looks, and for comparison a delay for each effect.
 
-Both are an inbox (port `Inbox`) and watch each tick. They judge what was carried out by what they approved.
+Both are an inbox (port `Inbox`) and watch each tick. They compare the effects carried out with their approvals.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOK_S, CARD_S = 600.0, 60.0
 
 @dataclass(slots=True)
 class Given:
-    """One approval: what was shown, when it was given, and the loss and GPUs of what was carried out under it."""
+    """One approval: the shown proposal, its time, and the loss and GPUs of the plans carried out under it."""
 
     proposal: Proposal
     at_s: float
@@ -41,7 +41,7 @@ class Given:
 
 @dataclass(slots=True)
 class People(ABC):
-    """What both have in common: the inbox, what is open, what they approved, and what went beyond it."""
+    """The common part of both: the inbox, open proposals, approvals, and effects beyond them."""
 
     policy: Policy
     given: list[Given] = field(default_factory=list)
@@ -52,7 +52,7 @@ class People(ABC):
     _number: int = 0
 
     def drain(self, now_s: float) -> tuple[Command, ...]:
-        """What was decided since the last tick."""
+        """Commands since the last tick."""
         found, self._sent = tuple(self._sent), []
         return found
 
@@ -76,10 +76,10 @@ class People(ABC):
 
     @abstractmethod
     def decide(self, open_: dict[str, Proposal], now_s: float) -> None:
-        """Approve something of what is open now."""
+        """Approve some of the open proposals."""
 
     def approve(self, proposal: Proposal, at_s: float) -> None:
-        """Approve what is shown."""
+        """Approve the shown proposal."""
         name = proposal.recommendation
         self._sent.append(
             Command(CommandKind.APPROVE, "somebody", at_s, name, sequence=self._number, seen=seen_of(proposal))
@@ -88,7 +88,7 @@ class People(ABC):
         self.given.append(Given(proposal, at_s, self.first_s[name]))
 
     def _judge(self, observation: Observation, decision: Decision) -> None:
-        """Note what was carried out under each approval, and what none covers."""
+        """Note the plans carried out under each approval, and those covered by none."""
         now_s, rules = observation.now_s, self.policy.approval
         recent = [each for each in self.given if now_s < each.at_s + rules.valid_s]
         for proposal in decision.plan.proposals:
@@ -120,7 +120,7 @@ _EXEMPT = {
 
 
 def _about(shown: Proposal, proposal: Proposal) -> bool:
-    """Whether an approval of one may be meant for the other."""
+    """True if an approval of one may be meant for the other."""
     one, other = shown.subject, proposal.subject
     same = (one.uid, one.revision) == (other.uid, other.revision)
     return same and (shown.recommendation == proposal.recommendation or proposal.change.starts_now)
@@ -135,7 +135,7 @@ def _from_waiting(proposal: Proposal) -> float:
 
 
 def _beyond(given: Given, proposal: Proposal) -> str:
-    """Why a plan, with what was carried out before, goes beyond what was shown; "" where it does not."""
+    """The excess of a plan, together with earlier plans of the approval, over the shown proposal; "" without one."""
     shown = given.proposal
     plans = {**given.plans, proposal.id: _takes(proposal)}
     cost_gpu_s, gpus = (sum(each[at] for each in plans.values()) for at in (0, 1))
@@ -165,7 +165,7 @@ class Somebody(People):
     done_s: float = 0.0  # when it is read
 
     def decide(self, open_: dict[str, Proposal], now_s: float) -> None:
-        """Read, and approve what was read."""
+        """Read, then approve the read proposals."""
         groups: dict[str, dict[str, Proposal]] = defaultdict(dict)
         for name, each in open_.items():
             groups[group_of(each)][name] = each
@@ -189,14 +189,14 @@ class Somebody(People):
 
 @dataclass(slots=True)
 class Delay(People):
-    """Approves each recommendation, whatever it is by then, after a delay that is drawn from those of a person."""
+    """Approves each recommendation in its state of that time, after a delay drawn from those of a person."""
 
     delays_s: Sequence[float] = ()
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     due_s: dict[str, float] = field(default_factory=dict)
 
     def decide(self, open_: dict[str, Proposal], now_s: float) -> None:
-        """Approve what is due."""
+        """Approve the due recommendations."""
         for name, each in open_.items():
             if name not in self.due_s:
                 self.due_s[name] = now_s + float(self.random.choice(self.delays_s))

@@ -32,9 +32,9 @@ LOOK_S, MOST_LOOKS = 300.0, 2000
 
 
 def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[World, Observation, Decision]:
-    """The world, and what the autopilot observes and would decide in it after `at_s` of strict first come first served.
+    """The world, and the autopilot's observation and decision in it after `at_s` of strict first come first served.
 
-    That order leaves room that other gangs could use, so there is something to decide. Raises `InputError`.
+    That order leaves usable room for other gangs, so there is something to decide. Raises `InputError`.
     """
     if at_s > LATEST_S:
         raise InputError(f"--at: {format_duration(at_s)} is not allowed; write at most {LATEST_S / 86_400:g}d")
@@ -81,7 +81,7 @@ def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[Wo
 
 
 def _watch(simulation: Simulation, mix: MixForecaster, until_s: float) -> None:
-    """Let `mix` learn what is submitted until then, as the loop would have."""
+    """Teach `mix` the submissions until then, as the loop would have."""
     queues, queue_of_tenant = queue_table((), simulation.cluster)
     collector = ClusterCollector(simulation.cluster, queues, queue_of_tenant)
 

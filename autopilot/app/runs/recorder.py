@@ -1,4 +1,4 @@
-"""Data for plots and accounts of a run beyond its figures: which work ran where, when, and how busy it was."""
+"""Data for plots and accounts of a run beyond its figures: the stays of work on GPUs, with their activity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEPT_TOLERANCE_S = 1.0
 
 
 class StayRecorder:
-    """Observes a cluster: every stay of work on GPUs, and the demand that waits."""
+    """Observes a cluster: every stay of work on GPUs, and the waiting demand."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -61,7 +61,7 @@ class StayRecorder:
         self._open[fact.job] = (fact.at_s, fact.gpus, held)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """A stay ends; work that was stopped waits again."""
+        """A stay ends; stopped work waits again."""
         opened = self._open.pop(fact.job, None)
         if opened is None:
             return
@@ -107,7 +107,7 @@ class StayRecorder:
         ]
 
     def offers(self) -> list[Offer]:
-        """Work as it would run if it started when it arrived, without the absences of owners; replicas as they ran."""
+        """Work as it would run from its arrival on, without the absences of owners; replicas as they ran."""
         cluster, jobs, levels = self._cluster, self._cluster.jobs, self.level_of()
         found = [
             Offer(from_s, to_s, held, levels[job])
@@ -263,9 +263,7 @@ class DecisionRecorder:
             self._foreseen.setdefault(name, []).append((forecast.made_s, value))
 
     def foreseen(self, service: str, t_s: F64) -> tuple[F64 | None, str]:
-        """(the upper bound of a service's demand that was in force at these times, its definition); None: there was
-        none.
-        """
+        """(the upper bound of a service's demand in force at these times, its definition); None: there was none."""
         made = np.array(self._foreseen.get(service, ()), float).reshape(-1, 2)
         if not len(made):
             return None, ""
@@ -273,7 +271,7 @@ class DecisionRecorder:
         return np.where(at >= 0, made[np.maximum(at, 0), 1], np.nan), self._band
 
     def reservations(self) -> Reservations:
-        """Counts over the run; a reservation that is still open counts as made only."""
+        """Counts over the run; an open reservation counts as made only."""
         return Reservations(self.made, self.kept, self.late, self.released)
 
     def stranded_gpu_s(self, end_s: float) -> float | None:

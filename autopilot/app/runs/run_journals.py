@@ -20,8 +20,8 @@ _TRIES = 1000
 def new_journal(folder: Path) -> Iterator[Path]:
     """A new file for the journal of one run; `last.journal` points to it.
 
-    A run that writes nothing into it removes it, and `last.journal` points to the previous one again. Raises
-    `InputError` where the folder cannot be written.
+    After a run without a record it is removed, and `last.journal` points to the previous one again. Raises `InputError`
+    if the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

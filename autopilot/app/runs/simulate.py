@@ -74,13 +74,13 @@ class SimulationOutcome:
     not_run: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The JSON that `--json` writes."""
+        """The JSON of `--json`."""
         result = document(self.setting, {outcome.name: outcome.result for outcome in self.policies})
         result |= {"as_recorded": dict(self.world.recorded)} if self.world.recorded else {}
         return result | ({"reproduction": found} if (found := self.reproduction()) is not None else {})
 
     def reproduction(self) -> dict[str, Any] | None:
-        """How far the baselines reproduce the starts in the job file; None where it has none, or no baseline ran."""
+        """Agreement of the baselines with the starts in the job file; None if it has none, or no baseline ran."""
         if self.world.starts is None or not any(outcome.reproduced for outcome in self.policies):
             return None
         found = {outcome.name: outcome.reproduced for outcome in self.policies if outcome.reproduced}
@@ -94,10 +94,10 @@ class SimulationOutcome:
 def simulate(
     options: SimulateOptions, progress: Progress | None = None, people: Callable[[Policy], People] | None = None
 ) -> SimulationOutcome:
-    """Run every policy of `options` on the same world. `people`: who approve, made for each policy.
+    """Run every policy of `options` on the same world. `people`: the approving people, made for each policy.
 
-    Raises `InputError` before anything starts, and where the first policy's journal cannot be written; when that
-    happens to a later one, the outcome holds those before it and `failure` gives the reason.
+    Raises `InputError` before anything starts, and if the first policy's journal cannot be written; after such a
+    failure of a later one, the outcome holds those before it and `failure` gives the reason.
     """
     world = build_world(options)
     where = "--policy" if options.policies else f"scenario {world.title}: policies"
@@ -162,7 +162,7 @@ def _telemetry(options: SimulateOptions, world: World) -> str:
 
 
 def _durations(options: SimulateOptions, world: World) -> str:
-    """How the autopilot predicts run times."""
+    """The autopilot's source of run times."""
     return options.durations or world.durations
 
 
@@ -255,7 +255,9 @@ def _reproduced(world: World, simulated: Simulated, stays: StayRecorder | None) 
 
 
 def _more(advice: Advice | None, scheduler: Scheduler) -> dict[str, Any]:
-    """Entries of a result that some runs have: what was recommended beside an engine, what a policy was refused."""
+    """Optional entries of a result: the recommendations beside an engine, the refusals of a registered policy's
+    orders.
+    """
     found = {"advice": advice.result()} if advice is not None else {}
     return found | (scheduler.result() if isinstance(scheduler, Plugged) else {})
 
@@ -270,7 +272,7 @@ def _works(running: Sequence[Running]) -> Callable[[int, float], bool]:
 
 
 def _arm(simulation: Simulation, services: ServiceFleet | None, faults: Faults | None) -> None:
-    """Schedule what services and faults do on their own."""
+    """Schedule the events of services and faults."""
     if services is not None:
         services.arm(simulation.engine)
     if faults is not None:
@@ -285,7 +287,7 @@ def _scheduler(options: SimulateOptions, cluster: Cluster, managed: Managed) -> 
 
 
 def _built(metered: Metered | None, make: Callable[[], Simulation]) -> Simulation:
-    """The simulation; where it cannot be made, the next run may use the folder of the meter."""
+    """The simulation; after a failure to make it, the next run may use the folder of the meter."""
     try:
         return make()
     except BaseException:
@@ -321,7 +323,7 @@ def _simulation(
 
 
 def _rules(policy: Policy | None, world: World) -> Rules | None:
-    """The rules that the checkers hold a policy to; None for a baseline."""
+    """The checkers' rules for a policy; None for a baseline."""
     if policy is None:
         return None
     spec = world.spec
@@ -337,7 +339,7 @@ def _measured(
     alone: Mapping[str, float],
     queues: Sequence[QueueSpec],
 ) -> Measured:
-    """What the observers of the run measured beyond the cluster."""
+    """Measurements of the run's observers beyond the cluster."""
     end_s = simulated.run.end_s
     slo = services.totals(end_s) if services is not None else None
     names = services.table(end_s).id.tolist() if services is not None else ()
@@ -358,7 +360,7 @@ def _measured(
 
 
 def _owners(simulation: Simulation, seed: int, running: Sequence[Running]) -> Owners:
-    """The owners of interactive work, whose absences the telemetry shows."""
+    """The owners of interactive work; the telemetry shows their absences."""
     owners = Owners(simulation.cluster, seed)
     owners.arm(simulation.engine)
     owners.listeners += [run.occupants.on_owner for run in running if run.occupants is not None]
@@ -368,7 +370,7 @@ def _owners(simulation: Simulation, seed: int, running: Sequence[Running]) -> Ow
 def _pictures(
     outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder, recorder: DecisionRecorder | None, services: Any
 ) -> PolicyRun:
-    """The run in the form that the report needs."""
+    """The run in the report's form."""
     simulated = outcome.simulated
     cluster, end_s = simulated.cluster, simulated.run.end_s
     rows = [job for job, state in enumerate(cluster.state) if state >= 0 and cluster.jobs.service[job] < 0]
@@ -403,7 +405,7 @@ def _pictures(
 
 
 def _journals(given: Path | None, policies: Mapping[str, Policy | None]) -> dict[str, Path]:
-    """One file per policy that keeps a journal: the given path for the first, with number and policy name added for
+    """One file per policy with a journal: the given path for the first, with number and policy name added for
     others.
     """
     if given is None:

@@ -42,7 +42,7 @@ class TelemetryFeed:
         return [NodeExporter(self._generator, inventory, entities, node) for node in range(self._nodes)]
 
     def collect(self, now_s: float) -> Batch:
-        """Windows at `now_s`; only scrapes that fall into a window are made."""
+        """Windows at `now_s`; only scrapes inside a window are made."""
         generator = self._generator
         if self._occupants.refresh(now_s) and self._exporters:
             self._exporters = self._all_exporters()
@@ -56,7 +56,7 @@ class TelemetryFeed:
         return Batch(self.name, now_s, telemetry=batch.telemetry, gaps=(*gaps, *batch.gaps))
 
     def _scrape(self, collector: ExporterCollector, slot: int) -> list[Gap]:
-        """Parse the text of every exporter for one scrape; an exporter that does not answer is a gap."""
+        """Parse the text of every exporter for one scrape; an exporter without an answer is a gap."""
         gaps, texts = [], []
         for exporter in self._exporters:
             pods = [self._occupants.pods[row] for row in exporter.rows.tolist()]

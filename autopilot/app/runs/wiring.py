@@ -79,7 +79,7 @@ class NoInbox:
 
 
 class SoleLeader:
-    """Leadership of a process that runs alone."""
+    """Leadership of a sole process."""
 
     def fence(self) -> int | None:
         """Always the same token."""
@@ -130,7 +130,7 @@ class Managed:
 
 @dataclass(slots=True)
 class Running:
-    """A running controller, with objects that its caller may inspect afterwards."""
+    """A running controller, with objects for later inspection by its caller."""
 
     controller: Controller
     occupants: Occupants | None
@@ -192,7 +192,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
 
 
 def _observers(managed: Managed) -> Callable[[Observation, Decision], None] | None:
-    """What is called after each tick: the recorder of the run."""
+    """The calls after each tick: the recorder of the run, and its watcher."""
     observers = [each for each in (managed.recorder and managed.recorder.on_tick, managed.watch) if each]
 
     def call(observation: Observation, decision: Decision) -> None:
@@ -212,7 +212,7 @@ def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) 
 
 
 def _promoter(managed: Managed) -> Promoter | None:
-    """The registry for the models that are fitted, where the run has one."""
+    """The registry for the fitted models; None for a run without one."""
     if managed.registry is None:
         return None
     from autopilot.app.backtests.promotion import Promoter
@@ -221,7 +221,7 @@ def _promoter(managed: Managed) -> Promoter | None:
 
 
 def _demand(managed: Managed, keep: Promoter | None) -> list[Forecaster]:
-    """The forecaster of service demand; None where there are no services, or no action uses it."""
+    """The forecaster of service demand; empty if there are no services, or no action uses it."""
     if managed.demand is not None:
         return [managed.demand]
     if managed.services is None or not managed.policy.modes.on(Effect.FLOOR):
