@@ -1,4 +1,4 @@
-"""Where the autopilot acts: what Kueue's steps change in the conditions and objects of a Workload."""
+"""With the autopilot acting: the changes of Kueue's steps in the conditions and objects of a Workload."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def take(gang: Gang, of: Checks, step: Step, real_s: float, preempted: Preempted
 
 
 def queued(gang: Gang, *, holds: bool) -> bool:
-    """Whether it waits in its queue for the first time, so that its condition says why."""
+    """True if it waits in its queue for the first time: its condition then gives the reason."""
     of = gang.checks
     held_back = of is not None and (of.reserved or bool(of.gates) or not of.active)
     over = gang.end_s is not None or gang.life.true("Finished")
@@ -59,7 +59,7 @@ def queued(gang: Gang, *, holds: bool) -> bool:
 
 
 def _count(gang: Gang, of: Checks) -> None:
-    """Kueue counts an eviction when it begins."""
+    """Kueue counts an eviction at its begin."""
     if of.reserved or gang.start_s is not None:
         gang.evictions += 1
 

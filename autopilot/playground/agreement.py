@@ -1,7 +1,7 @@
-"""Compares what the simulator holds with what the API shows, object by object, at one moment.
+"""Compares the simulator with the objects of the API, one by one, at one moment.
 
-It reads the world's own books (who holds which GPU) and the store of the server, and nothing that the projection
-remembers but the names of objects.
+It reads the world's own books (the holder of each GPU) and the store of the server, and of the projection's memory only
+the names of objects.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Held = Counter[tuple[str, str]]
 
 
 def disagreements(cluster: Cluster, projection: Projection, now_s: float) -> list[str]:
-    """What differs at virtual time `now_s`, one sentence each, at most `MOST_SHOWN`; [] where nothing does."""
+    """Differences at virtual time `now_s`, one sentence each, at most `MOST_SHOWN`; [] without any."""
     found = [*_clock(projection, now_s), *_nodes(cluster, projection)]
     world, shown = _held(cluster, projection), _shown(projection)
     for key in sorted(world.keys() | shown.keys()):
@@ -66,7 +66,7 @@ def _nodes(cluster: Cluster, projection: Projection) -> list[str]:
 
 
 def _offers(cluster: Cluster, row: int, node: Obj) -> list[str]:
-    """GPUs and instances by profile; none while the geometry changes, which its MIG manager says."""
+    """GPUs and instances by profile; none while the geometry changes, by its MIG manager."""
     hardware, name, state = cluster.hardware, node["metadata"]["name"], cluster.recuts.node_state(row)
     first, count = hardware.first_gpu[row], hardware.node_gpus[row]
     there: Counter[str] = Counter()
@@ -102,7 +102,7 @@ def _held(cluster: Cluster, projection: Projection) -> Held:
 
 
 def _shown(projection: Projection) -> Held:
-    """By the pods that are on a node and have not ended."""
+    """GPUs held by the pods on a node that have not ended."""
     found: Held = Counter()
     for pod in projection.server.store.objects(PODS):
         if pod["status"].get("phase") in {"Succeeded", "Failed"} or not pod["spec"].get("nodeName"):
@@ -119,7 +119,7 @@ def _shown(projection: Projection) -> Held:
 
 
 def _by_kueue(projection: Projection, job: int, *, holds: bool) -> tuple[bool, bool, bool]:
-    """By the books of the engine: whether it holds quota, was admitted and not evicted since, and can never start."""
+    """By the books of the engine: (it holds quota, it is admitted, it can never start)."""
     engine = projection.checked
     if engine is None:
         return holds, holds, False
@@ -128,7 +128,7 @@ def _by_kueue(projection: Projection, job: int, *, holds: bool) -> tuple[bool, b
 
 
 def _plain(projection: Projection, job: int, stored: Obj, name: str) -> list[str]:
-    """A Job in no queue: it has no Workload, and its pods are there where it is not suspended."""
+    """A Job in no queue: it has no Workload, and its pods exist unless it is suspended."""
     engine, suspended = projection.checked, bool(stored["spec"].get("suspend"))
     if engine is None or engine.entry(job).admitted != suspended:
         return []

@@ -1,6 +1,6 @@
-"""Where the autopilot acts: the Jobs of tenants that have no queue of Kueue.
+"""The Jobs of tenants without a queue of Kueue, with the autopilot acting.
 
-Their pods are there where `suspend` is false, and are bound on nodes that the template selects, the whole gang at once.
+Their pods exist while `suspend` is false, and are bound on nodes selected by the template, the whole gang at once.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ class Beside(Checked):
     """The engine of queues with our admission check, and of Jobs beside them."""
 
     def __init__(self, queues: Sequence[QueueSpec], without: Collection[str] = (), *, gate: bool = True) -> None:
-        """`without`: tenants whose Jobs are in no queue. `gate`: as in `Checked`."""
+        """`without`: tenants with their Jobs in no queue. `gate`: as in `Checked`."""
         super().__init__(queues, gate=gate)
         self.without = frozenset(without)
 
     def plain(self, job: int) -> bool:
-        """Whether a job is in no queue."""
+        """True if a job is in no queue."""
         jobs = self._cluster.jobs
         return jobs.service[job] < 0 and jobs.tenants[jobs.tenant[job]] in self.without
 
     def open_plain(self, job: int, *, suspended: bool) -> None:
-        """A Job in no queue that a person created."""
+        """A person's Job in no queue."""
         self.open(job, "")
         self.entry(job).admitted = not suspended
 
     def suspend(self, job: int, now_s: float, *, suspended: bool, moving: bool = False, effect: str = "") -> None:
         """`spec.suspend` was written: true stops its pods, false makes them. `moving`: to start them elsewhere.
 
-        `effect`: the instruction that wrote it.
+        `effect`: the instruction behind it.
         """
         cluster, entry = self._cluster, self.entry(job)
         held = cluster.held[job] is not None
@@ -51,7 +51,7 @@ class Beside(Checked):
         self._stop(job, now_s, moving=moving, effect=effect)
 
     def _run(self, job: int, now_s: float) -> None:
-        """Its pods are made, and bound now or when there is room on their nodes."""
+        """Its pods are made, and bound now or once there is room on their nodes."""
         spec = self.around.template(job)["spec"]
         placement = Placement(dict(spec.get("nodeSelector") or {}), tuple(spec.get("tolerations") or ()))
         self._resume(job, placement, now_s)
@@ -66,7 +66,7 @@ class Beside(Checked):
             self._run(job, now_s)
 
     def on_requeue(self, job: int, now_s: float) -> None:
-        """It has left its GPUs. Where nobody suspended it, its Job controller makes other pods."""
+        """It has left its GPUs. Unless it was suspended, its Job controller makes other pods."""
         if not self.plain(job):
             super().on_requeue(job, now_s)
             return
@@ -74,7 +74,7 @@ class Beside(Checked):
         self.later(now_s, partial(self._made_again, job))  # after its pods were seen to be gone
 
     def _made_again(self, job: int, now_s: float) -> None:
-        """Other pods of a Job that is not suspended."""
+        """Other pods of a Job without suspension."""
         if self.entry(job).admitted and job in self._cluster.pending:
             self._run(job, now_s)
 

@@ -47,14 +47,14 @@ class StageClock(LiveClock):
             self._until_s = virtual_s
 
     def run_to(self, to_s: float) -> None:
-        """Carry out everything up to a virtual time, whatever the wall clock says."""
+        """Carry out everything up to a virtual time, independent of the wall clock."""
         with self.lock:
             self._move(on_grid_below(to_s))
             self._set_anchor()
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """Time stands inside; what the request changed is carried out at the same moment."""
+        """Time stands inside; the changes of the request are carried out at the same moment."""
         with self.lock:
             self.catch_up()
             try:
@@ -78,7 +78,7 @@ class StageClock(LiveClock):
         return self._start_us + round(virtual_s * US)
 
     def _move(self, to_s: float) -> None:
-        """In order of time: the instants of the cluster, and what the timeline has scheduled before each of them."""
+        """In order of time: the instants of the cluster, and the timeline's events before each of them."""
         engine, timeline = self._engine, self.timeline
         to_s = max(to_s, self._virtual_s)
         to_us = self._us(to_s)

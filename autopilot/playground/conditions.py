@@ -1,6 +1,6 @@
-"""The conditions of a Workload and of a Job through their life, in the sequences that Kueue and Kubernetes write.
+"""The conditions of a Workload and of a Job through their life, in the sequences of Kueue and Kubernetes.
 
-Reasons and texts are those that were recorded on real servers with Kueue 0.19.
+Reasons and texts were recorded on real servers with Kueue 0.19.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PREEMPTED_WHY = {
 
 @dataclass(slots=True)
 class Conditions:
-    """Conditions by type, in the order in which they first appeared."""
+    """Conditions by type, in the order of their first appearance."""
 
     held: dict[str, Obj] = field(default_factory=dict)
 
@@ -37,7 +37,7 @@ class Conditions:
         }
 
     def true(self, kind: str) -> bool:
-        """Whether a condition is there and true."""
+        """True if a condition is there and true."""
         return kind in self.held and self.held[kind]["status"] == "True"
 
     def rows(self, **more: Any) -> list[Obj]:
@@ -129,7 +129,7 @@ def unready(of: Conditions, at_s: float) -> None:
 
 
 def preempted(of: Conditions, why: str, by: tuple[str, str], at_s: float) -> None:
-    """It is evicted for another Workload: `by` has the uids of that Workload and its owner, "" where unknown."""
+    """It is evicted for another Workload: `by` has the uids of that Workload and its owner, "" if unknown."""
     workload, job = (each or "UNKNOWN" for each in by)
     text = f"Preempted to accommodate a workload (UID: {workload}, JobUID: {job}) due to {PREEMPTED_WHY[why]}"
     of.put("Evicted", "True", "Preempted", text, at_s)

@@ -1,8 +1,9 @@
-"""The engine of the playground: Kueue's rules, and where the autopilot acts, its admission checks and gates as well.
+"""The engine of the playground: Kueue's rules, and, with the autopilot acting, its admission checks and gates as well.
 
-`Shown` starts work by itself, as `simulate --engine kueue` does. `Checked` reserves quota only; work starts when the
-check of its queue is Ready, on the nodes that the check names. It follows Kueue 0.19 as recorded: a gated or inactive
-Workload is in no queue, Retry evicts and gives quota back, and a check that contradicts the flavor ends the Workload.
+`Shown` starts work by itself, as `simulate --engine kueue` does. `Checked` reserves quota only; work starts once the
+check of its queue is Ready, on the nodes named by the check. It follows Kueue 0.19 as recorded: a gated or inactive
+Workload is in no queue, Retry evicts and gives quota back, and a check in contradiction to the flavor ends the
+Workload.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Shown(Kueue):
         self.after: Callable[[float], None] | None = None
 
     def decide(self, now_s: float) -> None:
-        """Let the engine act, then show what is now."""
+        """Let the engine act, then show the new state."""
         self._act(now_s)
         if self.after is not None:
             self.after(now_s)
@@ -48,7 +49,7 @@ class Shown(Kueue):
         super().decide(now_s)
 
     def preemptor(self, job: int) -> int:
-        """The job that waits until `job` has left; -1 for none."""
+        """The job waiting for `job` to leave; -1 for none."""
         return next((row for row, each in self._landing.items() if job in each.victims), -1)
 
 
@@ -71,7 +72,7 @@ class Checked(Shown):
     # --- what is asked --------------------------------------------------------------------
 
     def entry(self, job: int) -> Entry:
-        """The entry of a job, which it has from its submission on."""
+        """The entry of a job, present from its submission on."""
         found = self.entries.get(job)
         if found is None:
             row = self._fresh(max(self._cluster.jobs.submit_s[job], 0.0))
@@ -83,11 +84,11 @@ class Checked(Shown):
         return CONTROLLER if self._gate and self._cluster.jobs.service[job] < 0 else ""
 
     def open(self, job: int, gates: str) -> None:
-        """A Job that a person created: `gates` are those of its annotation."""
+        """A person's Job: `gates` are those of its annotation."""
         self.entries[job] = Entry(gates, row=self._fresh(self._cluster.jobs.submit_s[job]))
 
     def reserved(self, job: int) -> bool:
-        """Whether it holds quota."""
+        """True if it holds quota."""
         return job in self._running
 
     def _waits(self, job: int) -> bool:
@@ -110,7 +111,7 @@ class Checked(Shown):
         """`spec.active` was written: false evicts it and keeps it out of its queue, true lets it in again, unless a
         check rejected it.
 
-        `effect`: the instruction that wrote it.
+        `effect`: the instruction behind it.
         """
         entry = self.entry(job)
         if active == entry.active:
@@ -161,7 +162,7 @@ class Checked(Shown):
             self._evict_for(job, steps.EVICTED_FOR_CHECK, message, now_s, moving=moving, effect=effect)
 
     def set_width(self, job: int, gpus: int, gives: Collection[int], now_s: float) -> None:
-        """Its Job asks for another number of GPUs. `gives`: those of pods that leave; further ones go from the end."""
+        """Its Job asks for another number of GPUs. `gives`: those of leaving pods; further ones go from the end."""
         cluster, entry = self._cluster, self.entry(job)
         if gpus == self._width(job):
             return
@@ -187,7 +188,7 @@ class Checked(Shown):
         self._offer(job)
 
     def _width(self, job: int) -> int:
-        """GPUs that its Job asks for."""
+        """GPUs requested by its Job."""
         return self.entry(job).gpus or self._cluster.jobs.shape_of(job).gpus
 
     def _shape(self, job: int) -> Shape:
@@ -200,7 +201,7 @@ class Checked(Shown):
         return claim._replace(gpus=gpus, least_gpus=gpus, member_gpus=gpus)
 
     def _may_hold(self, claim: Claim, gpus: float) -> bool:
-        """Whether there is quota for a claim that is as wide as this."""
+        """True if there is quota for the claim at this width (GPUs)."""
         more = gpus - claim.gpus
         wider = claim._replace(gpus=more, least_gpus=more, member_gpus=more)
         return more <= 0 or cohort.may_start(self._books, wider) is None
@@ -214,7 +215,7 @@ class Checked(Shown):
             self._book(claim, 1)
 
     def _grow(self, job: int, now_s: float) -> None:
-        """More pods of a gang that runs: its quota first, then room on its nodes."""
+        """More pods of a running gang: its quota first, then room on its nodes."""
         cluster, entry, claim = self._cluster, self.entry(job), self._running.get(job)
         held, wide = cluster.held[job], self._width(job)
         if held is None or claim is None or entry.placement is None or wide <= len(held.gpus):
@@ -278,11 +279,11 @@ class Checked(Shown):
     # --- quota ------------------------------------------------------------------------------
 
     def _fits(self, claim: Claim, _targets: Sequence[Any] = ()) -> bool:
-        """Kueue counts quota; room is what the check is for."""
+        """Kueue counts quota; room is the task of the check."""
         return True
 
     def _start(self, claim: Claim, now_s: float) -> bool:
-        """Reserve quota; start where the checks are ready already."""
+        """Reserve quota; start if the checks are ready already."""
         found = self._model(claim)
         if found is None:
             return False
@@ -300,7 +301,7 @@ class Checked(Shown):
         return True
 
     def _model(self, claim: Claim) -> tuple[int, tuple[int, ...]] | None:
-        """The first GPU model with quota for a gang (the order of the flavors), and the kinds that it takes."""
+        """The first GPU model with quota for a gang (the order of the flavors), and its kinds in the books."""
         shape, hardware = self._cluster.jobs.shape_of(claim.row), self._cluster.hardware
         for code in dict.fromkeys(sorted(hardware.model_of)):
             if shape.models and not shape.models >> code & 1:
@@ -328,7 +329,7 @@ class Checked(Shown):
         self.on_change(now_s)
 
     def _stop(self, job: int, now_s: float, **how: Any) -> None:
-        """Its pods are deleted, by Kueue where they are replicas, else by the Job controller; without pods it left.
+        """Its pods are deleted, by Kueue for replicas, else by the Job controller; without pods it left.
 
         `how`: as of `Cluster.evict`.
         """
@@ -382,7 +383,7 @@ class Checked(Shown):
         return fresh
 
     def _admit(self, job: int, now_s: float) -> None:
-        """Every check is ready: the gang is placed, now or when there is room on its nodes."""
+        """Every check is ready: the gang is placed, now or once there is room on its nodes."""
         entry = self.entry(job)
         try:
             placement = self._placement(job, entry)

@@ -1,4 +1,4 @@
-"""What the engine of the playground knows of a Workload beside its quota, and what it asks the API about."""
+"""The playground engine's knowledge of a Workload beside its quota, and its questions to the API."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ class Entry:
 
     @property
     def ready(self) -> bool:
-        """Whether no check holds it back."""
+        """True if no check holds it back."""
         return all(each["state"] == READY for each in self.rows())
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What an admitted gang asks of its nodes."""
+    """Conditions of an admitted gang on its nodes."""
 
     selector: dict[str, str]
     tolerations: tuple[Obj, ...]
 
 
 class Surroundings(Protocol):
-    """What the engine asks the API about: labels of flavors and nodes, templates, and owners."""
+    """The engine's questions to the API: labels of flavors and nodes, templates, and owners."""
 
     start_s: float
 
@@ -62,9 +62,9 @@ class Surroundings(Protocol):
         ...
 
     def nodes(self, placement: Placement) -> int:
-        """The nodes that meet a placement, as a bit set."""
+        """The nodes suitable for a placement, as a bit set."""
         ...
 
     def away(self, job: int) -> bool:
-        """Whether the owner of a job is away."""
+        """True if the owner of a job is away."""
         ...

@@ -24,7 +24,7 @@ class GangPods:
         self._start_s = server.timeline.now_s
 
     def show(self, gang: Gang, now_s: float) -> None:
-        """The pods of a gang that was admitted, as the world is."""
+        """The pods of an admitted gang, as the world is."""
         mirror, wanted = self._mirror, self._objects.pods(gang, now_s)
         for key in gang.shown.keys() - wanted.keys():
             mirror.delete(key)

@@ -37,7 +37,7 @@ TTL_S = 3600
 
 @dataclass(slots=True)
 class Gang:
-    """What is known of the objects of one gang. `spec` is the Job's own where a person created it."""
+    """The known objects of one gang. `spec` is the Job's own if a person created it."""
 
     job: int
     namespace: str
@@ -66,15 +66,15 @@ class Gang:
     numbers: dict[tuple[int, ...], int] = field(default_factory=dict)  # of its pods, by the GPUs that they hold
 
     def wide(self, whole: int) -> int:
-        """GPUs that its Job asks for, of `whole`."""
+        """GPUs requested by its Job, of `whole`."""
         return self.checks.gpus or whole if self.checks is not None else whole
 
     def runs(self, *, holds: bool) -> bool:
-        """Whether its Job is not suspended. `holds`: it has its GPUs."""
+        """True if its Job is not suspended. `holds`: it has its GPUs."""
         return self.checks.admitted if self.checks is not None else holds
 
     def has_pods(self, *, holds: bool) -> bool:
-        """Whether its pods were made. `holds`: it has its GPUs."""
+        """True if its pods were made. `holds`: it has its GPUs."""
         return holds or (self.checks is not None and self.checks.made)
 
     @property
@@ -100,7 +100,7 @@ class GangObjects:
         return self._start_s + virtual_s
 
     def job(self, gang: Gang) -> Obj:
-        """The Job; for one that a person created only what Kueue and the Job controller write."""
+        """The Job; for a person's Job only the fields of Kueue and the Job controller."""
         cluster, row = self._cluster, gang.job
         shape = cluster.jobs.shape_of(row)
         held = cluster.held[row]
@@ -136,7 +136,7 @@ class GangObjects:
         }
 
     def template(self, row: int, checks: Checks | None = None) -> Obj:
-        """The pod template of a simulated job; `checks`: with what its admission adds."""
+        """The pod template of a simulated job; `checks`: with the additions of its admission."""
         cluster = self._cluster
         shape = cluster.jobs.shape_of(row)
         requests = requests_of(shape, min(shape.per_member, shape.gpus))
@@ -175,7 +175,7 @@ class GangObjects:
         return status
 
     def workload(self, gang: Gang) -> Obj:
-        """The Workload that Kueue makes for the Job."""
+        """Kueue's Workload for the Job."""
         cluster, row = self._cluster, gang.job
         shape = cluster.jobs.shape_of(row)
         template = gang.template if gang.template is not None else self.template(row)
@@ -251,7 +251,7 @@ class GangObjects:
         return flavor_of(self._cluster.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
 
     def pods(self, gang: Gang, now_s: float) -> dict[Key, Obj]:
-        """The pods of a gang that was admitted, by key: on their nodes, or (without GPUs) waiting for room."""
+        """The pods of an admitted gang, by key: on their nodes, or (without GPUs) waiting for room."""
         cluster, row = self._cluster, gang.job
         found: dict[Key, Obj] = {}
         incarnation = gang.born if gang.elastic else cluster.incarnation[row]
@@ -280,7 +280,7 @@ class GangObjects:
         return found
 
     def _numbered(self, gang: Gang, members: tuple[Member, ...]) -> list[tuple[int, Member]]:
-        """The pods with their numbers: one that stays while the width changes keeps its own."""
+        """The pods with their numbers: pods keep theirs through a change of width."""
         if not gang.elastic:
             return list(enumerate(members))
         last = max(gang.numbers.values(), default=-1)
@@ -294,7 +294,7 @@ class GangObjects:
         return [(gang.numbers[member.parts], member) for member in members]
 
     def annotations(self, gang: Gang, now_s: float) -> dict[str, str]:
-        """What the first pod of a gang reports."""
+        """The report of a gang's first pod."""
         return report_of(self._cluster, gang.job, now_s, self._start_s)
 
     def _pod(self, gang: Gang, name: str, index: int, node: int | None, units: int) -> Obj:
@@ -341,7 +341,7 @@ class GangObjects:
 
 
 def _with_defaults(template: Obj, requests: dict[str, str]) -> Obj:
-    """A template as Kueue counts it: what a LimitRange gives its pods is in the requests."""
+    """A template as counted by Kueue: the requests include the defaults of a LimitRange."""
     first, *others = template["spec"]["containers"]
     if any(set(requests) & set((each.get("resources") or {}).get("requests") or {}) for each in (first, *others)):
         return template
@@ -351,12 +351,12 @@ def _with_defaults(template: Obj, requests: dict[str, str]) -> Obj:
 
 
 def _gates(gates: str) -> dict[str, str]:
-    """The annotation of gates that hold work back."""
+    """The annotation with the gates of held work."""
     return {GATED_BY: gates} if gates else {}
 
 
 def _placed(gang: Gang) -> Obj:
-    """The node selector of the template of a Job that a person created: theirs, or with what its admission adds."""
+    """The node selector in the template of a person's Job: their own, or with the additions of its admission."""
     if gang.checks is None or gang.template is None:
         return {}
     selector = gang.checks.selector or gang.template["spec"].get("nodeSelector")
@@ -364,7 +364,7 @@ def _placed(gang: Gang) -> Obj:
 
 
 def waits_because(cluster: Cluster, job: int) -> str:
-    """Why a gang waits, as Kueue says it."""
+    """Reason for a gang's wait, in Kueue's words."""
     hardware, shape = cluster.hardware, cluster.jobs.shape_of(job)
     free = sum(hardware.free[node] for node in range(len(hardware.free)) if hardware.is_open(node))
     flavor = flavor_of(cluster.inventory.names.gpu_models[0])
@@ -383,7 +383,7 @@ def waits_because(cluster: Cluster, job: int) -> str:
 
 
 def began(gang: Gang, now_s: float, real_s: float) -> None:
-    """Its quota is reserved and its Job resumes; with checks that happened before."""
+    """Its quota is reserved and its Job resumes; with checks this happened before."""
     gang.start_s, gang.leaving = now_s, False
     if gang.checks is not None:
         return

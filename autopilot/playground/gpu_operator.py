@@ -1,4 +1,4 @@
-"""What NVIDIA's GPU operator brings for MIG: its ClusterPolicy, and the ConfigMap of its MIG manager."""
+"""NVIDIA's GPU operator for MIG: its ClusterPolicy, and the ConfigMap of its MIG manager."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def usual_entries(models: Iterable[GpuModel]) -> Obj:
 
 
 def entry_for(layout: Layout, entries: Obj) -> str:
-    """The name of the entry that gives a layout; it is added where there is none."""
+    """The name of the entry for a layout; a missing one is added."""
     counts = [_counts(each) for each in layout]
     for name, parts in entries.items():
         by_gpu = {each: part.get("mig-devices") for part in parts for each in _indexes(part, len(counts))}
@@ -76,7 +76,7 @@ def entry_for(layout: Layout, entries: Obj) -> str:
 
 
 def geometry_note(layout: Layout) -> str:
-    """What the lever `mig-config` writes down of a node: the instances by profile of each GPU."""
+    """A node's record by the lever `mig-config`: the instances by profile of each GPU."""
     return json.dumps([_counts(each) for each in layout])
 
 

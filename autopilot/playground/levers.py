@@ -1,6 +1,6 @@
-"""Where the autopilot acts: what is written through the API takes effect in the world at the same virtual moment.
+"""The acting autopilot's levers: a write through the API takes effect in the world at the same virtual moment.
 
-A write is recognised by what the server holds: where it differs from what the engine knows, somebody wrote it.
+A write is recognised by comparison: a difference between the server's object and the engine's knowledge is a write.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Levers:
             )
 
     def _widen(self, job: int, now_s: float) -> None:
-        """The Job of an elastic gang asks for another number of pods; those that were evicted leave."""
+        """The Job of an elastic gang asks for another number of pods; evicted ones leave."""
         gang, store = self._projection.gangs.get(job), self._projection.server.store
         stored = store.get(*gang.job_key) if gang is not None else None
         if gang is None or stored is None or gang.leaving:
@@ -149,7 +149,7 @@ class Levers:
             self._engine.at(done_s, lambda _: self._acknowledge(job, number, identity, now_s))
 
     def _acknowledge(self, job: int, number: int, identity: str, saved_s: float) -> None:
-        """Every pod that was asked says that the checkpoint is complete. `saved_s`: the progress that it holds."""
+        """Every asked pod reports the checkpoint as complete. `saved_s`: its saved progress."""
         cluster, gang = self._engine.cluster, self._projection.gangs.get(job)
         if gang is None or cluster.incarnation[job] != number or cluster.held[job] is None:
             return
@@ -164,7 +164,7 @@ class Levers:
             self._projection.pods.report(gang, notes, key)
 
     def _asking(self, job: int, identity: str) -> list[Key]:
-        """The pods of a job on which a request still stands."""
+        """The pods of a job with an open request."""
         store, gang = self._projection.server.store, self._projection.gangs[job]
         return [key for key in gang.shown if _request_of(store.get(*key) or {"metadata": {}}) == identity]
 
@@ -206,12 +206,12 @@ def _names(gates: str) -> list[str]:
 
 
 def _same(rows: list[Obj], known: tuple[Obj, ...]) -> bool:
-    """Whether the checks say what is known."""
+    """True if the checks equal the known ones."""
     return {each["name"]: each for each in rows} == {each["name"]: each for each in known}
 
 
 def _request(pod: Obj) -> Obj:
-    """The request for a checkpoint on a pod; {} for none that can be read."""
+    """The request for a checkpoint on a pod; {} for no readable one."""
     return read_record((pod["metadata"].get("annotations") or {}).get(CHECKPOINT_REQUEST, ""))
 
 

@@ -43,7 +43,7 @@ LEAST_WATCH_S, MOST_WATCH_S = 15.0, 300.0
 
 @dataclass(slots=True)
 class Live:
-    """A stage that answers. `close` ends everything that it started."""
+    """A stage with its servers. `close` ends everything started by it."""
 
     stage: Stage
     api: Running
@@ -76,9 +76,9 @@ def go_live(
     tls: bool = True,
     faults: Faults | None = None,
 ) -> Live:
-    """Listen. Time runs from now on, at the stage's speed. Raises `InputError` where a port is taken.
+    """Listen. Time runs from now on, at the stage's speed. Raises `InputError` if a port is taken.
 
-    `faults`: what the API server does wrong.
+    `faults`: planted faults of the API server.
     """
     try:
         api = serve(stage.server, host=host, port=port, tls=tls, clock=stage.clock, faults=faults)
@@ -110,11 +110,11 @@ def controller_site(
     *,
     approve_on_work: bool = False,
 ) -> Site:
-    """The cluster of the playground as the service sees a real one, but for its clock, which stands during a tick.
+    """The cluster of the playground as the service sees a real one, but for its clock: it stands during a tick.
 
-    Where work waits for the autopilot, it acts through the API, with the levers that it has beside a real cluster.
-    `delivered_s`: longest time for which a tick waits until the watches have told everything. `resume_s`: for how long
-    the server may be away before everything is listed again. `approve_on_work`: see the setting of `kubernetes`.
+    If work waits for the autopilot, it acts through the API, with its levers of a real cluster. `delivered_s`: longest
+    wait of a tick for complete watches. `resume_s`: longest absence of the server before everything is listed again.
+    `approve_on_work`: see the setting of `kubernetes`.
     """
     stage = live.stage
     speed = stage.clock.speed
@@ -143,7 +143,7 @@ def capped_site(site: Site, mode: Mode) -> Site:
 
 
 class AtMost:
-    """A policy source whose modes go no further than one."""
+    """A policy source with modes up to one mode."""
 
     def __init__(self, source: PolicySource, mode: Mode) -> None:
         self._source, self._mode = source, mode
@@ -151,7 +151,7 @@ class AtMost:
 
     @property
     def problem(self) -> str | None:
-        """Why the policy is not in force as it is written; None where it is."""
+        """Reason for a policy not in force as written; None without one."""
         return getattr(self._source, "problem", None)
 
     def current(self) -> Policy:
@@ -177,9 +177,9 @@ def _watches(site: Site) -> Cluster:
 
 
 def wait_delivered(stage: Stage, watches: Cluster, within_s: float = DELIVERED_S) -> bool:
-    """Wait until the watches have told everything that the server holds; False where they do not in time.
+    """Wait until the watches have delivered all objects of the server; False if they are late.
 
-    Delivery is an exchange that is under way, so the clock is held meanwhile.
+    Delivery is an exchange under way, so the clock is held meanwhile.
     """
     end_s = time.monotonic() + within_s
     while not delivered(stage, watches):
@@ -191,7 +191,7 @@ def wait_delivered(stage: Stage, watches: Cluster, within_s: float = DELIVERED_S
 
 
 def delivered(stage: Stage, watches: Cluster) -> bool:
-    """Whether every list of the controller is as the server's, and none failed last."""
+    """True if every list of the controller is as the server's, and none failed last."""
     store, healths = stage.server.store, watches.health()
     off = {each.kind.title for each in healths if each.off}
     if any(each.problem and not each.off for each in healths):

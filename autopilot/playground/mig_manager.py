@@ -1,7 +1,7 @@
 """The MIG manager of each node, as NVIDIA's GPU operator brings it into a cluster.
 
 It follows the label nvidia.com/mig.config of its node, reads the entry of that name, and asks the simulated cluster for
-that geometry. Whether and when it comes about is up to the cluster: the manager writes the labels that say so. It is
+that geometry. The outcome and its time are up to the cluster: the manager writes the labels of the outcome. It is
 written from the sources of mig-parted; there is no recording of it.
 """
 
@@ -40,7 +40,7 @@ MANAGER = User(f"system:serviceaccount:{SPACE}:nvidia-mig-manager", ADMIN.groups
 
 @dataclass(slots=True)
 class _Held:
-    """What the manager of one node knows."""
+    """Knowledge of one node's manager."""
 
     acted_on: str  # the last value of the label that it has acted on
     busy: bool = False
@@ -48,7 +48,7 @@ class _Held:
 
 
 class MigManagers:
-    """The managers of all nodes that can be cut, in a cluster that has MIG instances."""
+    """The managers of all nodes with MIG, in a cluster with MIG instances."""
 
     def __init__(self, engine: Engine, projection: Projection) -> None:
         self._engine, self._projection = engine, projection
@@ -57,10 +57,10 @@ class MigManagers:
         self._held: dict[int, _Held] = {}
 
     def begin(self) -> None:
-        """Create what the operator brings, and follow the nodes, which are there, from now on.
+        """Create the operator's objects, and follow the existing nodes from now on.
 
-        Their annotation tells the GPUs apart as if the autopilot had cut them: the amounts that a node offers do not
-        say which GPU has which instances.
+        Their annotation tells the GPUs apart as if the autopilot had cut them: a node's offered amounts do not tell the
+        instances of each GPU.
         """
         nodes, inventory = self._projection.nodes, self._projection.cluster.inventory
         if not nodes.managed:
@@ -121,7 +121,7 @@ class MigManagers:
             self._label(row, {STATE: "failed" if refused else "success"})
 
     def follow(self, now_s: float) -> None:
-        """After each instant of the cluster: report the changes that have ended."""
+        """After each instant of the cluster: report the ended changes."""
         recuts = self._projection.cluster.recuts
         for row, held in self._held.items():
             if not held.busy and not held.failed:

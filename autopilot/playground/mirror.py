@@ -18,7 +18,7 @@ Key = tuple[str, str, str]
 
 
 def merge_patch(before: Obj, after: Obj) -> Obj:
-    """The JSON merge patch that turns `before` into `after`."""
+    """The JSON merge patch from `before` to `after`."""
     found: Obj = {}
     for name in {**before, **after}:
         old, new = before.get(name), after.get(name)
@@ -38,7 +38,7 @@ Told = Callable[[str, Obj, str], None]
 
 
 class Mirror:
-    """The objects that one client keeps."""
+    """The objects kept by one client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -46,11 +46,11 @@ class Mirror:
         self.on_refused: Told | None = None  # None: a refusal is a defect, and raised
 
     def keys(self) -> set[Key]:
-        """The objects that are there because of this mirror."""
+        """The objects of this mirror."""
         return set(self._shown)
 
     def put(self, resource: str, wanted: Obj) -> Obj | None:
-        """Make an object as wanted, its status last; as stored, None where a person deleted it or keeps it out."""
+        """Make an object as wanted, its status last; as stored, None if a person deleted it or keeps it out."""
         try:
             return self._put(resource, wanted)
         except StatusError as error:
@@ -82,15 +82,15 @@ class Mirror:
         return found
 
     def settle(self, key: Key, patch: Obj) -> None:
-        """Take away what the server's admission added to an object."""
+        """Remove the additions of the server's admission from an object."""
         self._patch(key, patch)
 
     def bound(self, key: Key) -> bool:
-        """Whether a pod is on a node."""
+        """True if a pod is on a node."""
         return "nodeName" in self._shown.get(key, {}).get("spec", {})
 
     def bind(self, key: Key, node: str) -> None:
-        """Put a pod that waits on a node, as Kueue and the scheduler do: its gates go first, then the binding."""
+        """Put a waiting pod on a node, as Kueue and the scheduler do: its gates go first, then the binding."""
         before = self._shown.get(key)
         if before is None or "nodeName" in before["spec"]:
             return
@@ -107,12 +107,12 @@ class Mirror:
         self._shown[key] = before | {"spec": spec | {"nodeName": node}}
 
     def adopt(self, resource: str, known: Obj) -> None:
-        """An object that a person created is kept from now on; `known` is the part of it that is kept."""
+        """A person's object is kept from now on; `known` is its kept part."""
         metadata = known["metadata"]
         self._shown[resource, metadata.get("namespace", ""), metadata["name"]] = known
 
     def delete(self, key: Key, *, at_once: bool = True, grace_s: int | None = None) -> None:
-        """Delete an object; one that is gone is fine."""
+        """Delete an object; a missing one is fine."""
         options: Obj = {"propagationPolicy": "Background"}
         if at_once:
             options["gracePeriodSeconds"] = 0

@@ -33,12 +33,12 @@ class Monitoring:
     alertmanager_at: str
 
     def settings(self) -> dict[str, str]:
-        """Where the controller asks (the section `alerts` of its settings)."""
+        """Addresses for the controller (the section `alerts` of its settings)."""
         return {"prometheus": f"http://{self.prometheus_at}", "alertmanager": f"http://{self.alertmanager_at}"}
 
 
 def find_programs() -> Monitoring:
-    """Both programs with free ports of loopback. Raises `InputError` where PATH lacks one."""
+    """Both programs with free ports of loopback. Raises `InputError` if PATH lacks one."""
     found = {title: next(filter(None, map(shutil.which, names)), None) for title, names in PROGRAMS.items()}
     prometheus, alertmanager = found.values()
     if prometheus is None or alertmanager is None:
@@ -110,7 +110,7 @@ def _alertmanager_config(receiver: str, token: Path) -> dict[str, Any]:
 
 @contextmanager
 def _program(command: tuple[str, ...], folder: Path) -> Iterator[None]:
-    """One program, whose log is in `folder`."""
+    """One program, with its log in `folder`."""
     with (folder / f"{Path(command[0]).name}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)  # noqa: S603 - both found on PATH
         try:

@@ -1,4 +1,4 @@
-"""Names of Kubernetes for what the simulator names freely: tenants, jobs, nodes, queues, GPU models."""
+"""Names of Kubernetes for the simulator's freely named objects: tenants, jobs, nodes, queues, GPU models."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Slugs:
 
 
 def suffix(text: str, letters: int = 5) -> str:
-    """A few letters that depend on `text` alone, as the end of a generated name."""
+    """A few letters determined by `text` alone, as the end of a generated name."""
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
     found = ""
     for _ in range(letters):
@@ -58,6 +58,6 @@ def suffix(text: str, letters: int = 5) -> str:
 
 
 def workload_name(kind: str, group: str, name: str, uid: str) -> str:
-    """The name that Kueue gives the Workload of an owner: `job-<name>-<5 hex digits>`."""
+    """Kueue's name for the Workload of an owner: `job-<name>-<5 hex digits>`."""
     digest = hashlib.sha1(f"{kind}\n{group}\n{name}\n{uid}".encode(), usedforsecurity=False).hexdigest()
     return f"{kind.lower()}-{name}-{digest[:5]}"

@@ -74,7 +74,7 @@ class Nodes:
         }
 
     def slices(self, row: int) -> Obj:
-        """The ResourceSlice in which the driver names the GPUs of the node."""
+        """The driver's ResourceSlice with the GPUs of the node."""
         inventory = self._cluster.inventory
         first, count = int(inventory.nodes.first_gpu[row]), int(inventory.nodes.gpus[row])
         name = self.names[row]
@@ -136,13 +136,13 @@ class Nodes:
         return found
 
     def _model(self, row: int) -> bool:
-        """Whether its GPUs can be cut."""
+        """True if its GPUs can be cut."""
         inventory = self._cluster.inventory
         model = find_gpu_model(inventory.names.gpu_models[int(inventory.nodes.gpu_model[row])])
         return model is not None and bool(model.profiles)
 
     def layouts(self, row: int) -> list[list[str] | None]:
-        """The profiles of the instances of each GPU of a node; None where MIG mode is off."""
+        """The profiles of the instances of each GPU of a node; None if MIG mode is off."""
         nodes, hardware = self._cluster.inventory.nodes, self._cluster.hardware
         first, count = int(nodes.first_gpu[row]), int(nodes.gpus[row])
         return [
@@ -153,8 +153,8 @@ class Nodes:
         ]
 
     def _offer(self, row: int) -> _Offer:
-        """What is announced of the GPUs: as before while the geometry changes, for device plugin and feature discovery
-        are stopped. What is there no more stays with 0.
+        """The announced GPUs: as before while the geometry changes, for device plugin and feature discovery are
+        stopped. Vanished resources stay with 0.
         """
         before = self._settled.get(row, _Offer({}, {}))
         if before.capacity and self._cluster.recuts.node_state(row) == Recut.CHANGING:
@@ -209,7 +209,7 @@ class Nodes:
         }
 
     def _amounts(self, row: int, *, whole: bool) -> dict[str, str]:
-        """Capacity, or (not `whole`) what can be allocated: without broken GPUs."""
+        """Capacity, or (not `whole`) the allocatable part: without broken GPUs."""
         nodes = self._cluster.inventory.nodes
         cpu_milli, memory_mib = int(nodes.cpu_milli[row]), int(nodes.memory_mib[row])
         found = {
@@ -224,7 +224,7 @@ class Nodes:
         return found | dict.fromkeys(capacity, "0") | ({} if changing else self._gpus(row, whole=False))
 
     def _gpus(self, row: int, *, whole: bool) -> dict[str, str]:
-        """GPUs and instances of a node, or (not `whole`) of its GPUs that work."""
+        """GPUs and instances of a node, or (not `whole`) of its working GPUs."""
         hardware, nodes = self._cluster.hardware, self._cluster.inventory.nodes
         first = int(nodes.first_gpu[row])
         layouts = [each for gpu, each in enumerate(self.layouts(row), first) if whole or hardware.healthy[gpu]]

@@ -27,7 +27,7 @@ def pod(metadata: Obj, spec: Obj) -> Obj:
 
 
 def _conditions(at_s: dict[str, float | None]) -> list[Obj]:
-    """`at_s`: since when each condition is true; None where it is false since the pod was created."""
+    """`at_s`: time from which each condition is true; None if it is false since the pod's creation."""
     created_s = at_s["created"] or 0.0
     reasons = {
         "PodScheduled": ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"),
@@ -56,7 +56,7 @@ def waiting(created_s: float) -> Obj:
 
 
 def unplaced(created_s: float) -> Obj:
-    """The status of a pod for which no node has room now."""
+    """The status of a pod without room on any node now."""
     condition = {
         "type": "PodScheduled",
         "status": "False",
@@ -68,13 +68,13 @@ def unplaced(created_s: float) -> Obj:
 
 
 def starting(created_s: float, bound_s: float) -> Obj:
-    """The status of a pod on its node whose image is pulled and whose program is loaded."""
+    """The status of a pod on its node during the pull of its image and the start of its program."""
     at_s = {"created": created_s, "PodScheduled": bound_s, "Initialized": bound_s}
     return _bound("Pending", at_s, bound_s, {"waiting": {"reason": "ContainerCreating"}})
 
 
 def running(created_s: float, bound_s: float, ready_s: float) -> Obj:
-    """The status of a pod that works."""
+    """The status of a working pod."""
     at_s = {
         "created": created_s,
         "PodScheduled": bound_s,
@@ -86,7 +86,7 @@ def running(created_s: float, bound_s: float, ready_s: float) -> Obj:
 
 
 def ended(created_s: float, bound_s: float, ready_s: float, end_s: float, *, exit_code: int) -> Obj:
-    """The status of a pod whose program has ended."""
+    """The status of a pod after the end of its program."""
     at_s = {"created": created_s, "PodScheduled": bound_s, "Initialized": bound_s}
     state = {
         "terminated": {

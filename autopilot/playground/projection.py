@@ -1,7 +1,7 @@
 """Projects the simulated cluster into objects of the API server, after every instant of the simulation.
 
-The world is the truth. Facts mark what changed; after the instant each changed object is brought to the state of the
-world, and the conditions of its Workload take the steps that Kueue would write. Nothing is projected from plans.
+The world is the truth. Facts mark the changed objects; after the instant each of them is brought to the state of the
+world, and the conditions of its Workload take Kueue's steps. Nothing is projected from plans.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class Projection:
         preemptor: Callable[[int], int] = lambda _job: -1,
         checked: Beside | None = None,
     ) -> None:
-        """The server's clock is at virtual time 0. `preemptor(job)`: the job for which a job is evicted, or -1.
+        """The server's clock is at virtual time 0. `preemptor(job)`: the job that gets the GPUs of an evicted one, or
+        -1.
 
-        `checked`: the engine whose queues have our admission check, where the autopilot acts.
+        `checked`: the engine of an acting autopilot, with our admission check on its queues.
         """
         self.cluster, self.server = cluster, server
         self.start_s = server.timeline.now_s
@@ -153,7 +154,7 @@ class Projection:
     # --- the first objects ----------------------------------------------------------------
 
     def begin(self) -> None:
-        """Create what is there before the first job: nodes, namespaces, queues, services."""
+        """Create the objects from before the first job: nodes, namespaces, queues, services."""
         cluster = self.cluster
         names = cluster.inventory.names
         products: dict[str, str] = {}
@@ -174,7 +175,7 @@ class Projection:
         self._mirror.on_refused = self._say_refused
 
     def _say_refused(self, resource: str, wanted: Obj, why: str) -> None:
-        """An Event on what the object belongs to, once: a quota or a policy of a person keeps it out."""
+        """An Event on the owner of the object, once: a quota or a policy of a person keeps it out."""
         metadata, told = wanted["metadata"], f"{resource} {wanted['metadata']['name']}: {why}"
         if told in self._refused:
             return
@@ -184,7 +185,7 @@ class Projection:
         tell(self.client, about, metadata.get("namespace", ""), "FailedCreate", told)
 
     def _open_tenants(self) -> None:
-        """Namespaces and queues of tenants that are new."""
+        """Namespaces and queues of new tenants."""
         tenants = self.cluster.jobs.tenants
         while self._tenants < len(tenants):
             tenant = tenants[self._tenants]
@@ -287,7 +288,7 @@ class Projection:
         return gang
 
     def _plain(self, job: int) -> bool:
-        """Whether it is in no queue of Kueue."""
+        """True if it is in no queue of Kueue."""
         return self.checked is not None and self.checked.plain(job)
 
     def _new_checks(self, job: int) -> Checks | None:
@@ -297,7 +298,7 @@ class Projection:
         return Checks(gates=entry.gates, active=entry.active, rows=entry.rows())
 
     def adopt(self, job: int, stored: Obj, now_s: float) -> None:
-        """A Job that a person created is this job."""
+        """Join a person's Job to this job."""
         metadata = stored["metadata"]
         jobs = self.cluster.jobs
         tenant = jobs.tenants[jobs.tenant[job]]
@@ -331,7 +332,7 @@ class Projection:
             conditions.preempted(gang.life, *self._preempted(gang, self._preemptor(fact.job)), real_s)
 
     def _preempted(self, gang: Gang, newcomer: int) -> tuple[str, tuple[str, str]]:
-        """Why Kueue says that a gang makes room for another, and the uids of the other one's Workload and owner."""
+        """Kueue's reason for an eviction in favour of another gang, and the uids of that one's Workload and owner."""
         by, why = ("", ""), "InCohortReclamation"
         if newcomer in self.gangs:
             other = self.gangs[newcomer]
@@ -376,7 +377,7 @@ class Projection:
         self.pods.show(gang, now_s)
 
     def _restore_template(self, gang: Gang) -> None:
-        """The template of a Job that was stopped is as it was before its admission, once its pods are gone."""
+        """Restore a stopped Job's template from before its admission, once its pods are gone."""
         of = gang.checks
         pods = gang.has_pods(holds=self.cluster.held[gang.job] is not None)
         if of is not None and of.selector and not of.admitted and not pods:
@@ -386,7 +387,7 @@ class Projection:
     # --- the end ------------------------------------------------------------------------------
 
     def _remove(self, gang: Gang) -> None:
-        """Delete the objects of a gang that is over."""
+        """Delete the objects of an ended gang."""
         self.pods.drop(gang)
         if not gang.plain:
             self._mirror.delete(gang.workload_key)
@@ -396,13 +397,13 @@ class Projection:
         self._starting.pop(gang.job, None)
 
     def gone(self, job: int) -> None:
-        """A person deleted the Job: what belongs to it goes with it."""
+        """A person deleted the Job: its objects go with it."""
         gang = self.gangs.get(job)
         if gang is not None:
             self._remove(gang)
 
     def holder_of(self, key: Key, uid: str) -> int | None:
-        """The job that holds GPUs with this pod; None where it is no pod of running work, or was deleted here."""
+        """The job with GPUs in this pod; None if it is no pod of running work, or was deleted here."""
         stored = self.server.store.get(*key)
         if stored is not None and stored["metadata"]["uid"] != uid:
             return None
@@ -413,7 +414,7 @@ class Projection:
         return None
 
     def pod_labels(self, job: int, row: int) -> PodLabels:
-        """The pod that holds a GPU (or an instance) of a job, for the exporters."""
+        """The pod on a GPU (or an instance) of a job, for the exporters."""
         gang = self.gangs.get(job)
         if gang is None or not gang.shown:
             return PodLabels("", "")

@@ -1,6 +1,6 @@
 """Namespaces, queues and quotas of the simulated cluster as objects of Kueue.
 
-One cohort owns all GPUs that no queue is guaranteed, as the engine does. A queue with queues below it is a Cohort.
+One cohort owns all GPUs outside the guarantees, as in the engine. A queue with queues below it is a Cohort.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def flavors(cluster: Cluster, products: Mapping[str, str]) -> Iterable[Obj]:
 
 
 def check_object(name: str, controller: str) -> Obj:
-    """The AdmissionCheck of a controller, which says that it is there."""
+    """The AdmissionCheck of a controller, active."""
     return _obj("AdmissionCheck", name, {"controllerName": controller}) | _active(
         "Active", "The admission check is active"
     )
 
 
 def _active(reason: str, message: str) -> Obj:
-    """The status of an object of Kueue that is in use."""
+    """The status of a Kueue object in use."""
     condition = {"type": "Active", "status": "True", "reason": reason, "message": message}
     return {"status": {"conditions": [condition | {"lastTransitionTime": "1970-01-01T00:00:00Z"}]}}
 
@@ -73,7 +73,7 @@ def queue_objects(specs: Sequence[QueueSpec], cluster: Cluster, check: str = "")
 
 
 def namespace_objects(tenant: str, namespace: str, *, one_gpu: bool, queue: bool = True) -> list[tuple[str, Obj]]:
-    """A tenant's namespace and its queue, if it has one. `one_gpu`: containers that ask for no GPU get one."""
+    """A tenant's namespace and its queue, if it has one. `one_gpu`: containers without a GPU request get one."""
     limits = [{"type": "Container", "default": {GPU: "1"}, "defaultRequest": {GPU: "1"}}]
     limit_range = {
         "apiVersion": "v1",

@@ -23,7 +23,7 @@ REASONS = {Why.PREEMPT: "Preempted", Why.FAULT: "NodeFailures", Why.RECOVER: "No
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What the projection knows of all work; shared."""
+    """The projection's knowledge of all work; shared."""
 
     gangs: dict[int, Gang]
     job_of_uid: dict[str, int]
@@ -93,7 +93,7 @@ class ReplicaProjection:
         gang.workload_uid = workload["metadata"]["uid"] if workload is not None else ""
 
     def _bind(self, gang: Gang, pod: Obj) -> None:
-        """The gates go, with what the admission adds; then the scheduler binds it."""
+        """The gates go, with the additions of the admission; then the scheduler binds it."""
         key = self._objects.key(gang)
         if gang.checks is not None and not self._mirror.bound(key):
             spec = {name: part for name, part in pod["spec"].items() if name != "nodeName"}
@@ -101,7 +101,7 @@ class ReplicaProjection:
         self._mirror.bind(key, pod["spec"]["nodeName"])
 
     def show_services(self) -> None:
-        """Deployments and ReplicaSets of the services whose replicas changed."""
+        """Deployments and ReplicaSets of the services with changed replicas."""
         for row in sorted(self._stale):
             self._show_service(row)
         self._stale.clear()
@@ -111,7 +111,7 @@ class ReplicaProjection:
         return next((each for each in self._services if (each.namespace, each.name) == (namespace, name)), None)
 
     def replicas_of(self, service: Service) -> int:
-        """How many replicas a service is to have."""
+        """Wanted replicas of a service."""
         return self.wanted(service.deployment.name)
 
     def _new(self, job: int, now_s: float) -> Gang:

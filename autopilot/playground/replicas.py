@@ -33,7 +33,7 @@ class Service:
 
     @property
     def hash(self) -> str:
-        """The hash of its pod template, which never changes here."""
+        """The hash of its pod template, constant here."""
         return suffix(self.deployment.name, 9)
 
     @property
@@ -49,7 +49,7 @@ class ReplicaObjects:
         self._cluster, self._gangs, self._nodes = cluster, gangs, node_names
 
     def service(self, service: Service, first: int, wanted: int, ready: int) -> Iterator[tuple[str, Obj]]:
-        """Deployment, then ReplicaSet, which names the Deployment's uid. `first`: any replica of it, for its shape."""
+        """Deployment, then ReplicaSet with the Deployment's uid. `first`: any replica of it, for its shape."""
         labels = {"app": service.name}
         template = self._template(service, first)
         status = {"replicas": wanted, "readyReplicas": ready, "availableReplicas": ready, "observedGeneration": 1}

@@ -94,7 +94,7 @@ def run_playground(options: PlaygroundOptions, say: Callable[[str], None]) -> No
 
 
 def _watched(around: Monitoring, settings: Settings, speed: float) -> AbstractContextManager[None]:
-    """Both programs, connected with the service that runs."""
+    """Both programs, connected with the running service."""
     own, tokens = places(settings.state), settings.http.tokens
     reader = next((each.file for each in tokens if each.role == Role.ADMIN), own.token)
     sender = next((each.file for each in tokens if each.role == Role.ALERTS), reader)
@@ -134,7 +134,7 @@ def _over(options: PlaygroundOptions, live: Live, kubeconfig: Path) -> dict[str,
 
 
 def free_address(wanted: str | None) -> str | None:
-    """`wanted`, or the same host with a free port where another process, such as a service, listens there."""
+    """`wanted`, or the same host with a free port if another process, such as a service, listens there."""
     if wanted is None:
         return None
     try:
@@ -149,7 +149,7 @@ def free_address(wanted: str | None) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read. Raises `InputError` where that is not possible."""
+    """Write a file readable by its owner only. Raises `InputError` if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)
@@ -169,7 +169,9 @@ def what_to_try(
     mode: Mode = Mode.RECOMMEND,
     state: Path | None = None,
 ) -> list[str]:
-    """What a newcomer can do, with and without kubectl. `state`: the folder of the controller, None: the default."""
+    """First steps for a newcomer, with and without kubectl. `state`: the folder of the controller, None: the
+    default.
+    """
     world, namespaces = stage.world, sorted({stage.projection.namespace(each) for each in stage.cluster.jobs.tenants})
     space = namespaces[-1]
     secure = "--insecure " if live.api.certificate else ""

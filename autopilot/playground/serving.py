@@ -1,4 +1,4 @@
-"""The API server of the playground: built-in admission, Kueue's kinds, and pods that print nothing."""
+"""The API server of the playground: built-in admission, Kueue's kinds, and pods without output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ NOT_HERE = {
 
 
 class KueueRules(KueueWebhooks):
-    """What the webhooks of Kueue refuse. They change nothing: the projection does what they would."""
+    """The refusals of Kueue's webhooks. These rules change nothing: the projection makes the changes of the
+    webhooks.
+    """
 
     name = "kueue-rules"
 
@@ -52,7 +54,7 @@ class KueueRules(KueueWebhooks):
 def playground_server(timeline: Timeline, rng: random.Random, token: str = "") -> Server:
     """A server without controllers of its own: the projection of the simulated cluster takes their place.
 
-    Who presents `token` is its administrator; with "" everybody is.
+    A client with `token` is its administrator; with "" every client is.
     """
     server = Server(timeline, rng)
     for plugin in PLUGINS:

@@ -1,4 +1,4 @@
-"""What the pods of a simulated job look like: their requests, their number, and the nodes and GPUs they hold."""
+"""The pods of a simulated job: their requests, their number, and their nodes and GPUs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DOMAIN_OF = {int(level): str(domain) for domain, level in LEVEL_OF.items() if in
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One pod of a gang on its node. `parts` are rows of GPUs, or of MIG instances where the gang requests them."""
+    """One pod of a gang on its node. `parts` are rows of GPUs, or of MIG instances if the gang requests them."""
 
     node: int
     parts: tuple[int, ...]
 
 
 def requests_of(shape: Shape, units: int) -> dict[str, str]:
-    """The resources of one pod that gets `units` GPUs or instances."""
+    """The resources of one pod with `units` GPUs or instances."""
     found: dict[str, str] = {}
     if shape.cpu_milli:
         found["cpu"] = f"{shape.cpu_milli}m" if shape.cpu_milli % GPU_MILLI else str(shape.cpu_milli // GPU_MILLI)
@@ -38,7 +38,7 @@ def requests_of(shape: Shape, units: int) -> dict[str, str]:
 
 
 def resource_of(shape: Shape) -> str:
-    """The resource that its pods request."""
+    """The resource requested by its pods."""
     return resource_of_profile(shape.profile) if shape.profile else GPU
 
 
@@ -48,12 +48,12 @@ def resource_of_profile(profile: str) -> str:
 
 
 def member_count(shape: Shape, gpus: int) -> int:
-    """Pods of a gang that holds or wants `gpus`."""
+    """Number of pods of a gang for `gpus`."""
     return max(ceil(gpus / max(shape.per_member, 1)), 1)
 
 
 def members_of(cluster: Cluster, job: int) -> tuple[Member, ...]:
-    """The pods of a job that holds GPUs: each on one node with its part, in the order of the nodes."""
+    """The pods of a job on GPUs: each on one node with its part, in the order of the nodes."""
     held = cluster.held[job]
     if held is None:
         return ()
@@ -71,7 +71,7 @@ def members_of(cluster: Cluster, job: int) -> tuple[Member, ...]:
 
 
 def contract_of(cluster: Cluster, job: int) -> dict[str, str]:
-    """The annotations of the workload contract that say what the simulator knows of the job."""
+    """The annotations of the workload contract for the simulator's knowledge of the job."""
     jobs, store, shape = cluster.jobs, cluster.checkpoints, cluster.jobs.shape_of(job)
     stated: dict[str, Any] = {
         "slo-class": SLO_CLASS_NAMES[jobs.slo_class[job]],
@@ -101,7 +101,7 @@ def contract_of(cluster: Cluster, job: int) -> dict[str, str]:
 
 
 def report_of(cluster: Cluster, job: int, now_s: float, start_s: float) -> dict[str, str]:
-    """What a running job reports about itself: the time of its last checkpoint; {} where it made none."""
+    """A running job's report about itself: the time of its last checkpoint; {} if it made none."""
     at_s = cluster.last_checkpoint_s(job, now_s)
     return {} if isnan(at_s) else {PREFIX + LAST_CHECKPOINT: f"{start_s + at_s:.3f}"}
 

@@ -43,7 +43,7 @@ DAY = timedelta(days=1)
 
 @dataclass(slots=True)
 class Stage:
-    """Everything that runs on one virtual clock. `clock.hold()` stops all of it."""
+    """The running parts of a playground, all on one virtual clock. `clock.hold()` stops all of it."""
 
     world: World
     cluster: Cluster
@@ -58,7 +58,7 @@ class Stage:
 
     @property
     def checked(self) -> Beside | None:
-        """The engine whose queues have our admission check; None where nothing acts."""
+        """The engine with our admission check on its queues; None if nothing acts."""
         return self.projection.checked
 
 
@@ -72,10 +72,10 @@ def open_stage(
     gate: bool = True,
     without: Collection[str] = (),
 ) -> Stage:
-    """The scenario at virtual time 0. `start`: its date; default: so that its end is not in the future.
-    `token`: what a client has to present; "": nothing. `acts`: work waits for the autopilot's admission check,
-    that of the scenario also for its gate unless `gate` is False. `without`: tenants without Kueue, whose Jobs are
-    suspended and left to the autopilot.
+    """The scenario at virtual time 0. `start`: its date; default: one with its end in the past. `token`: the token
+    required of clients; "": none. `acts`: work waits for the autopilot's admission check, that of the scenario also for
+    its gate unless `gate` is False. `without`: tenants without Kueue: their Jobs are suspended and left to the
+    autopilot.
 
     Raises `InputError` for a speed out of range, and for a scenario that Kubernetes cannot show.
     """
@@ -157,7 +157,9 @@ def _jobs_of(world: World, speed: float) -> Jobs:
 
 
 def _check_without(world: World, jobs: Jobs, without: Collection[str], *, acts: bool) -> None:
-    """Raises `InputError` for tenants that cannot be without Kueue."""
+    """Raises `InputError` for tenants that cannot be without Kueue (those with services), for unknown ones, and without
+    `acts`.
+    """
     if without and not acts:
         raise InputError("--without-kueue: nothing would start their Jobs; add --mode auto or --mode approve")
     serving = {each.tenant for each in world.services.deployments}
@@ -181,6 +183,6 @@ def _us(at_s: float) -> int:
 
 
 def _begin(span_s: float) -> datetime:
-    """The midnight (UTC) from which a scenario of this length has ended by now, so that no age is negative."""
+    """The latest midnight (UTC) early enough for the end of a scenario of this length by now, so no age is negative."""
     latest = datetime.now(UTC) - timedelta(seconds=span_s)
     return latest.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,4 +1,4 @@
-"""What Kueue does with one Workload beside the cluster: the steps that the projection turns into conditions."""
+"""Kueue's steps with one Workload beside the cluster: the projection turns them into conditions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Made(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Kueue evicts it. `by`: the job that it makes room for, -1 for none."""
+    """Kueue evicts it. `by`: the job in need of the room, -1 for none."""
 
     at_s: float
     job: int
@@ -103,7 +103,7 @@ EVICTED_FOR_CHECK, DEACTIVATED, PREEMPTED, REJECTED = (
 
 @dataclass(slots=True)
 class Checks:
-    """What Kueue knows of a Workload whose queue has an admission check."""
+    """Kueue's knowledge of a Workload under an admission check of its queue."""
 
     gates: str = ""
     active: bool = True

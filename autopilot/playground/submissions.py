@@ -1,7 +1,7 @@
-"""Jobs that people create enter the simulation; Jobs, pods and cordons that they change reach it too.
+"""Jobs created by people enter the simulation; their changes of Jobs, pods and cordons reach it too.
 
-A Job enters through its LocalQueue. It asks for the GPUs that its pods request, or for one where a LimitRange gives
-them one. It runs as long as it says: `sleep N` as its command, the annotation below, else ten minutes.
+A Job enters through its LocalQueue. It asks for the GPUs of its pods' requests, or for one from a LimitRange. Its run
+time is its own statement: `sleep N` as its command, the annotation below, else ten minutes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Refused(Exception):  # noqa: N818 - its message is for the person who crea
 
 
 class Submissions:
-    """What people do to the objects, carried into the simulation at the same virtual moment."""
+    """Changes of objects by people, carried into the simulation at the same virtual moment."""
 
     def __init__(self, engine: Engine, projection: Projection) -> None:
         self._engine, self._projection = engine, projection
@@ -112,7 +112,7 @@ class Submissions:
         self._at_once(lambda now_s: self._engine.submit(job, now_s))
 
     def _tenant_of(self, stored: Obj) -> str:
-        """The tenant whose queue it names, or whose namespace has none. Raises `Refused`."""
+        """The tenant of its queue, or of a namespace without queue. Raises `Refused`."""
         namespace, _ = _name(stored)
         queue = (stored["metadata"].get("labels") or {}).get(QUEUE_LABEL, "")
         plain = self._projection.checked.without if self._projection.checked is not None else frozenset()
@@ -132,7 +132,7 @@ class Submissions:
         raise Refused(f"namespace {namespace} belongs to no tenant of the scenario")
 
     def _shape_of(self, stored: Obj) -> tuple[Shape, Contract]:
-        """What its pods request, with its workload contract. Raises `Refused`."""
+        """The request of its pods, with its workload contract. Raises `Refused`."""
         spec = stored["spec"]
         contract = parse_contract(stored["metadata"].get("annotations") or {})
         if not isinstance(contract, Contract):
@@ -221,7 +221,7 @@ def _name(obj: Obj) -> tuple[str, str]:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """GPUs and instances that the containers of a pod ask for together."""
+    """GPUs and instances requested by the containers of a pod together."""
     found: dict[str, int] = {}
     for each in spec.get("containers") or ():
         resources = each.get("resources") or {}
@@ -235,7 +235,7 @@ def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _duration_s(stored: Obj) -> float:
-    """How long it runs. Raises `Refused`."""
+    """Its run time (s). Raises `Refused`."""
     text = (stored["metadata"].get("annotations") or {}).get(DURATION, "")
     if not text:
         containers = stored["spec"]["template"]["spec"].get("containers") or ()

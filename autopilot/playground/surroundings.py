@@ -1,4 +1,4 @@
-"""What the engine asks the API about: labels of nodes and flavors, templates, and which owners are away."""
+"""The engine's questions to the API: labels of nodes and flavors, templates, and absent owners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ApiSurroundings(Surroundings):
     """The API server's objects as they are at the moment."""
 
     def __init__(self, projection: Projection, away: Collection[int]) -> None:
-        """`away`: jobs whose owner is away."""
+        """`away`: jobs of absent owners."""
         self._projection, self._away = projection, away
         self._server: Server = projection.server
         self.start_s = projection.start_s
@@ -42,7 +42,7 @@ class ApiSurroundings(Surroundings):
         return dict((stored or {}).get("spec", {}).get("nodeLabels") or {})
 
     def nodes(self, placement: Placement) -> int:
-        """Nodes with all labels of the selector, and without a taint that is not tolerated, as a bit set."""
+        """Nodes with all labels of the selector, and only tolerated taints, as a bit set."""
         found = 0
         for row, name in enumerate(self._projection.nodes.names):
             node = self._server.store.get("nodes", "", name)
@@ -56,12 +56,12 @@ class ApiSurroundings(Surroundings):
         return found
 
     def away(self, job: int) -> bool:
-        """Whether its owner is away."""
+        """True if its owner is away."""
         return job in self._away
 
 
 def _kept_away(taints: Collection[Obj], tolerations: Collection[Obj]) -> bool:
-    """Whether a taint keeps pods with these tolerations away."""
+    """True if a taint keeps pods with these tolerations away."""
     strict = [each for each in taints if each["effect"] in EFFECTS]
     return any(not any(_tolerates(other, each) for other in tolerations) for each in strict)
 

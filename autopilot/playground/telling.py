@@ -12,7 +12,7 @@ Obj = dict[str, Any]
 
 
 def tell(client: Client, about: Obj, namespace: str, reason: str, message: str) -> None:
-    """A warning about an object: its apiVersion, kind, name and uid. One that the server refuses changes nothing."""
+    """A warning about an object: its apiVersion, kind, name and uid. A refusal by the server changes nothing."""
     space = namespace or "default"
     with suppress(StatusError):
         client.create(
