@@ -1,4 +1,4 @@
-"""What a person approved is planned first: no approved start waits for room that only a recommendation makes."""
+"""Approved starts are planned first: none of them waits for room made only by a recommendation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from autopilot.core.planning.queue_turns import NOT_APPROVED, approval_ranks
 
 
 def approved_first(ctx: Context, submit: Submit, actions: Sequence[Action]) -> Submit:
-    """Let these actions plan for gangs whose start was approved; returns what they submit to when they plan for all.
+    """Let these actions plan for gangs with an approved start; returns their `submit` for planning all gangs.
 
-    Gangs that take back a guarantee without a person are planned with them: a contract comes before a wish. What was
+    Gangs that take back a guarantee without a person are planned with them: a contract comes before a wish. A draft
     planned here is not planned twice.
     """
     ranks = approval_ranks(ctx, ctx.pending)

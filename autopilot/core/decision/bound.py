@@ -1,9 +1,9 @@
-"""What an approval or a rejection is bound to: a digest of what the person was shown.
+"""The binding of an approval or a rejection: a digest of the plan shown to the person.
 
 The plan may change while a person reads it: a start takes GPUs that the next one would have taken. An approval of a
 start without victims therefore covers the request, the number of GPUs on each node, and the pool, model and spot flag
-of these nodes, but not which nodes they are. An approval of anything else covers every victim, what happens to it, and
-the nodes. No approval covers single GPUs of a node, because the kubelet chooses them.
+of these nodes, but leaves the choice of nodes open. An approval of anything else covers every victim, its fate, and the
+nodes. No approval covers single GPUs of a node, because the kubelet chooses them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autopilot.core.planning.context import Context
 
 
 def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: ClusterSnapshot) -> str:
-    """Twelve hexadecimal digits. Equal as long as what a person was shown is."""
+    """Twelve hexadecimal digits. Equal for equal plans as shown to a person."""
     digest = blake2s(digest_size=6)
     digest.update(f"{draft.action}|{draft.kind}|{subject.name}|{subject.uid}|{subject.revision}|".encode())
     digest.update(draft.shown(change, snapshot).encode())
@@ -27,7 +27,7 @@ def state_digest(draft: Draft, subject: Subject, change: Change, snapshot: Clust
 
 
 def as_shown(proposal: Proposal, ctx: Context) -> Proposal:
-    """The proposal with the figures that people were shown, while the plan is the same and they differ by little."""
+    """The proposal with the figures shown to people, while the plan is the same and the figures differ by little."""
     shown = ctx.memory.people.open_proposals.get(proposal.recommendation) if ctx.memory.people.open_proposals else None
     if shown is None or shown.proposal.id != proposal.id:
         return proposal
@@ -41,10 +41,10 @@ def as_shown(proposal: Proposal, ctx: Context) -> Proposal:
 
 
 def _all_places(proposal: Proposal) -> tuple[tuple[Slot, ...], ...]:
-    """All GPUs that the plan names."""
+    """All GPUs named by the plan."""
     return (proposal.slots, *(each.keeps for each in proposal.victims))
 
 
 def _passed(proposal: Proposal) -> list[str]:
-    """Work that it passes once it is approved; by the id the rest of what it takes is the same."""
+    """Work passed by it once it is approved; equal ids already mean equal losses of other kinds."""
     return [each.uid for each in proposal.change.side_effects if each.what == Taken.TURN]

@@ -71,8 +71,9 @@ def build_context(
 
 
 def _note_lent(ctx: Context) -> None:
-    """Note lent work once for each incarnation: its protection holds until the owner of its GPUs returns. Note queues
-    that keep more than their guarantee by work that ran before.
+    """Note lent work once for each incarnation: its protection holds until the owner of its GPUs returns.
+
+    Also note queues that keep more than their guarantee by work that ran before.
     """
     work, kept = ctx.observation.snapshot.workloads, defaultdict[int, float](float)
     for row, gpus in ctx.quota.kept.items():
@@ -114,7 +115,7 @@ def _book_open_effects(ctx: Context, busy_rows: frozenset[int]) -> None:
 
 
 def leaving_rows(snapshot: ClusterSnapshot, busy_rows: frozenset[int]) -> dict[int, Layout | None]:
-    """Gangs that are giving up GPUs already, and what they keep; None: nothing."""
+    """Gangs already giving up GPUs, with the rest of their layout; None: nothing."""
     held, work = snapshot.placements, snapshot.workloads
     rows = np.unique(held.workload[held.leaving])
     found: dict[int, Layout | None] = {}

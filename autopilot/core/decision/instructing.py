@@ -1,4 +1,4 @@
-"""What the accepted proposals of a plan become: instructions in order, and starts that wait for their victims."""
+"""The accepted proposals of a plan turned into instructions in order, and into starts that wait for their victims."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autopilot.core.sharing_time.resize_members import ResizeOperation
 
 
 def carry_out(plan: Plan, planner: Planner, memory: ControllerMemory) -> tuple[Planned, tuple[Instruction, ...]]:
-    """What capabilities keep of a plan, and its instructions (evictions before admissions of one tick)."""
+    """The remains of a plan for the capabilities, and its instructions (evictions before admissions of one tick)."""
     ctx, observation, policy = planner.ctx, planner.ctx.observation, planner.ctx.policy
     accepted = [proposal for proposal in plan.proposals if proposal.accepted]
     issued: dict[str, InFlight] = {}
@@ -88,7 +88,7 @@ def _issued(effect: Instruction, proposal: Proposal, planner: Planner, observati
 
 
 def landing_of(proposal: Proposal, planner: Planner, observation: Observation, policy: Policy) -> PipelinedStart:
-    """What memory keeps of a start that waits for its victims."""
+    """The entry in memory for a start that waits for its victims."""
     now_s, waits, subject = observation.now_s, planner.waits.get(proposal.id, ()), proposal.subject
 
     def shape(uid: str) -> str:
@@ -124,8 +124,8 @@ def effects_of(
 ) -> list[Instruction]:
     """The instructions of one accepted proposal. A reservation has none: it lives in memory.
 
-    The deadline of an eviction includes its grace. A start that waits for victims is instructed when they have left. A
-    victim without a contract keeps its place when it cannot save in time, unless the policy says otherwise.
+    The deadline of an eviction includes its grace. A start that waits for victims is instructed after they have left. A
+    victim without a contract keeps its place if it cannot save in time, unless the policy says otherwise.
     """
     rules, change = policy.preemption, proposal.change
     grace_s = rules.grace_s

@@ -1,4 +1,4 @@
-"""Facts of a tick before anything is planned: its clock, its commands, and whether its view is trusted.
+"""Facts of a tick before any planning: its clock, its commands, and the trust in its view.
 
 `Controller.observe` asks them before it lets models learn, and `reconcile` asks them again to decide.
 """
@@ -35,7 +35,7 @@ def _settled(clock: Reading, outcomes: tuple[Outcome, ...], now_s: float, policy
 
 
 def _sight(obeyed: Obeyed, snapshot: ClusterSnapshot, views: tuple[View, ...], now_s: float, policy: Policy) -> Sight:
-    """Whether the view is trusted; a command of this tick may confirm a loss."""
+    """The trust in the view; a command of this tick may confirm a loss."""
     return look(obeyed.memory, snapshot, views, now_s, policy)
 
 

@@ -1,8 +1,17 @@
 """Drafts in order on one what-if -> plan.
 
-Every action runs once, in the order of the table. Each draft becomes a proposal, and every guard answers on it. An
-accepted proposal is applied to the what-if, so that later proposals see it. A proposal that only its mode holds stays
-on the what-if too, so that recommendations fit together.
+Theory of operation. Room for advance reservations and expected replicas is held first. Then every action runs once, in
+the order of the table. Before the first displacing action, all displacing actions plan for approved gangs alone
+(approved_first.py). An action submits drafts, best first, and each answer tells it if the draft stands.
+
+`submit` turns a draft into a proposal, and every guard answers on it, before the draft is applied. A draft with a
+victim already leaving, or beyond the bound on proposals, is dropped. Without a refusal the proposal is accepted.
+Accepted or not, it is recorded with its verdicts.
+
+An accepted proposal is applied to the what-if for later proposals to see. A proposal held by its mode alone stays there
+too, so recommendations fit together; a start that would pass others without an approval for it does not. The gang of
+any other proposal waits, with its refusals as the reason. Only accepted proposals enter the ledger of disruptions, and
+only they are carried out.
 """
 
 from __future__ import annotations
@@ -40,7 +49,7 @@ from autopilot.core.trust.promising import promise_of
 
 @dataclass(slots=True)
 class Planner:
-    """The planning of one tick, and what the reconciler needs to carry it out."""
+    """The planning of one tick, with everything needed by the reconciler to carry it out."""
 
     ctx: Context
     guards: tuple[tuple[str, Check], ...] = GUARDS
@@ -56,7 +65,7 @@ class Planner:
     promises: list[Promise] = field(default_factory=list)  # of what was accepted and weighed
 
     def submit(self, draft: Draft) -> bool:
-        """Judge one draft. True when it stays on the what-if."""
+        """Judge one draft. True if it stays on the what-if."""
         ctx = self.ctx
         if not self.claimed.isdisjoint(draft.victims):
             return False
@@ -101,20 +110,20 @@ class Planner:
 
 
 def _passes(proposal: Proposal, codes: set[Code]) -> bool:
-    """Whether a start would take the room of others that come first, and its approval does not cover it."""
+    """True if a start would take the room of others that come first, without cover by its approval."""
     turns = any(each.what == Taken.TURN for each in proposal.change.side_effects)
     return turns and not codes.isdisjoint(UNCOVERED)
 
 
 def _asks(action: str, row: int, codes: set[Code], ctx: Context) -> bool:
-    """Whether a start waits for an approval of its own, or for that of the start which makes its room."""
+    """True if a start waits for its own approval, or for the approval of the start that makes its room."""
     if Code.ON_PAPER not in codes:
         return not codes.isdisjoint(ASKING)
     return getattr(ctx.policy.modes, action) == Mode.APPROVE and not approved_starts(ctx, np.array([row]))[0]
 
 
 def _refuse(draft: Draft, ctx: Context, at: int, refused: list[Verdict], *, wanted: bool) -> None:
-    """Note why the gang at `at` waits. `wanted`: its place is kept from gangs that grow."""
+    """Note the reason for the wait of the gang at `at`. `wanted`: its place is kept from gangs that grow."""
     codes = {verdict.code for verdict in refused}
     if draft.victims and not codes.isdisjoint(BUDGETS):
         ctx.plan.exceed(draft.victims, of_cluster=not codes.isdisjoint(CLUSTER_BUDGETS))
@@ -138,7 +147,7 @@ def plan(
 
 
 def plan_on(ctx: Context, actions: tuple[Action, ...], guards: tuple[tuple[str, Check], ...]) -> tuple[Plan, Planner]:
-    """The same on a context that is built already."""
+    """The same on a context already built."""
     policy = ctx.policy
     hold_advance(ctx)
     hold_replicas(ctx)
@@ -166,7 +175,7 @@ def _leaving(observation: Observation, memory: ControllerMemory) -> set[int]:
 
 
 def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
-    """Reservations that memory keeps: room held now, unless a guard refused it, and promises without room now."""
+    """Reservations for memory: room held now, unless a guard refused it, and promises without room now."""
     refused = {
         proposal.subject.uid for proposal in planner.proposals if proposal.change.only_holds and not proposal.accepted
     }
@@ -180,7 +189,7 @@ def _reservations(ctx: Context, planner: Planner) -> tuple[Reservation, ...]:
 
 
 def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
-    """Promises whose gang still waits and holds no room in this tick. A promise that slipped too far is released."""
+    """Promises of gangs still waiting without room in this tick. A promise that slipped too far is released."""
     holding = {held.row for held in ctx.plan.held}
     started = set(ctx.pending[ctx.plan.taken].tolist())
     kept = []
@@ -195,7 +204,7 @@ def kept_promises(ctx: Context) -> tuple[Reservation, ...]:
 
 
 def _proposal(draft: Draft, ctx: Context) -> Proposal:
-    """The draft in names, with an id that is bound to the state that it was made for."""
+    """The draft in names, with an id bound to the state behind it."""
     snapshot = ctx.observation.snapshot
     change = draft.change(ctx)
     subject, queue, tenant = object_of(draft.about, draft.row, snapshot)

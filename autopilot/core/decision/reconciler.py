@@ -1,9 +1,9 @@
 """reconcile(memory, observation, policy) -> Step: the one function that decides.
 
 It is pure: live operation, replay and simulation are shells around it. First each capability follows the observation in
-the memory (the table in core/capabilities/memory.py), then the planner plans, then each capability keeps what was
-decided and says when to decide again (`wake_at_s`). With a clock that is not believed, or a view that is not complete,
-it starts nothing.
+the memory (the table in core/capabilities/memory.py), then the planner plans, then each capability keeps its part of
+the decision and names the time for the next one (`wake_at_s`). With a doubtful clock, or an incomplete view, it starts
+nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def reconcile(
 ) -> Step:
     """The decision of one tick. `actions` and `guards` are the shipped tables; tests pass others.
 
-    `kept`: facts that are known already, from the shell's look at the same observation or from an earlier tick.
+    `kept`: facts known already, from the shell's look at the same observation or from an earlier tick.
     """
     kept = Kept() if kept is None else kept
     intake = IntakeFacts(memory, observation, policy, kept)
@@ -95,7 +95,7 @@ def reconcile(
 
 
 def _clock_note(clock: Reading) -> tuple[Note, ...]:
-    """A note on a clock that was set."""
+    """A note on a clock set anew."""
     if not clock.moved_s:
         return ()
     return (Note(NoteCode.CLOCK_MOVED, About.CONTROLLER, "", round(clock.moved_s, 3), "s"),)
@@ -104,9 +104,7 @@ def _clock_note(clock: Reading) -> tuple[Note, ...]:
 def _notes(
     before: ControllerMemory, observation: Observation, planner: Planner, instructions: tuple[Instruction, ...]
 ) -> tuple[Note, ...]:
-    """Notes beside the plan: preemptions that ended because a victim could not save, and losses without a turn at the
-    store.
-    """
+    """Notes beside the plan: preemptions ended by an unsaved victim, and losses without a turn at the store."""
     declined = {outcome.instruction_id for outcome in observation.outcomes if outcome.kind == OutcomeKind.DECLINED}
     effects = [entry.instruction for key, entry in before.effects.in_flight.items() if key in declined]
     start_of = {pipelined.proposal_id: pipelined.workload for pipelined in before.starts.pipelined_starts}

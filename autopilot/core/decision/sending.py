@@ -1,8 +1,21 @@
-"""Effects of earlier decisions that are due now: those that are sent again, and starts whose victims have left.
+"""Due effects of earlier decisions: effects to be sent again, and starts after their victims have left.
 
-Each is judged as a new proposal would be: its draft is rebuilt from the present snapshot, and every guard (and, for a
-start, the rule set) answers. An effect that a guard delays waits until its deadline. An effect whose object was
-replaced, or whose request changed, is withdrawn.
+Theory of operation. Time has passed since the decision, so each due effect is judged again like a new proposal. Its
+draft is rebuilt from the present snapshot, and every guard (and, for a start, the rule set) answers on it. Three kinds
+have their own questions:
+
+- A start: the gang is the same, its gate is open, its GPUs are still its own on the what-if, and quotas allow it. The
+  ledger counts the start already, so it is taken off for the question.
+- Evictions and shrinks: all those of one proposal are judged together, with all of its victims that still run. The
+  start that they serve must still stand, and idle work must still be idle.
+- Any other effect (a floor of a service, a notice to an owner): its object has the same revision, a floor has a
+  forecast, and idle work is still idle.
+
+Guards see a context without anything under way (`Sender.bare`): its GPUs are held as the snapshot shows them. The draft
+names the first proposal (`resent`), so that its own entries in the ledgers do not count against it.
+
+A refusal in `ENDS` ends the effect: it does not pass by itself, so the wish is planned anew. Any other refusal delays
+the effect, at most until its deadline.
 """
 
 from __future__ import annotations
@@ -74,7 +87,7 @@ ENDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The proposal that an effect comes from."""
+    """The proposal behind an effect."""
 
     proposal_id: str
     action: str
@@ -86,7 +99,7 @@ class _Origin:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Judges which effects may be sent in one tick."""
+    """The judge of the effects to be sent in one tick."""
 
     ctx: Context
     cases: Cases
@@ -104,7 +117,10 @@ class Sender:
     # --- questions --------------------------------------------------------------------------------
 
     def held(self, entries: Iterable[InFlight]) -> dict[str, Code | None]:
-        """Why each due effect may not be sent, by its id; None where it may. Evictions of one proposal go together."""
+        """The code against each due effect, by its id; None if it may be sent.
+
+        Evictions of one proposal go together.
+        """
         answers: dict[str, Code | None] = {}
         takings: dict[str, list[InFlight]] = {}
         for entry in entries:
@@ -129,7 +145,7 @@ class Sender:
         return answers
 
     def start_of(self, pipelined: PipelinedStart, part: Part) -> Code | None:
-        """Why a part of a pipelined start may not start now; None when it may."""
+        """The code against a part of a pipelined start now; None if it may start."""
         origin = _Origin(
             pipelined.proposal_id,
             pipelined.action,
@@ -142,7 +158,7 @@ class Sender:
         return self._start(origin, part.uid, part.incarnation, part.shape, part.slots, AdmitDraft, takes)
 
     def side_effects(self, part: Part) -> tuple[SideEffect, ...]:
-        """What a part of a pipelined start takes from work that waits. The ledger counts the part already."""
+        """Losses of waiting work to a part of a pipelined start. The ledger counts the part already."""
         row, layout = self.names.workload.get(part.uid), self.names.layout(part.slots)
         if row is None or layout is None:
             return ()
@@ -196,8 +212,9 @@ class Sender:
         return refusal or self._quota(row, layout, has, len(more.gpu))
 
     def _quota(self, row: int, layout: Layout, has: Layout, gpus: int) -> Code | None:
-        """Whether quotas allow the start at this width. The ledger counts it already, so it is taken off for the
-        question.
+        """The refusal of the start at this width by quotas; None without one.
+
+        The ledger counts it already, so it is taken off for the question.
         """
         quota = self.ctx.quota
         saved = quota.ledger.saved()
@@ -211,7 +228,7 @@ class Sender:
     # --- takings ----------------------------------------------------------------------------------
 
     def _takings(self, due: Sequence[InFlight]) -> dict[str, Code | None]:
-        """Evictions and shrinks of one proposal, judged together with all of its victims that still run."""
+        """Evictions and shrinks of one proposal, judged together with all of its still running victims."""
         ctx, first = self.ctx, due[0]
         proposal_id = first.instruction.proposal_id
         entries = [
@@ -275,12 +292,12 @@ class Sender:
         return case or Case(entry.action, entry.kind, entry.reason, contract="by contract" if entry.contract else "")
 
     def _leaves(self, entry: InFlight) -> bool:
-        """True for a victim that is leaving already."""
+        """True for a victim already leaving."""
         row = self.names.workload.get(entry.instruction.subject.uid)
         return row is not None and bool(self.ctx.observation.snapshot.workloads.state[row] == State.CHECKPOINTING)
 
     def _give(self, entry: InFlight) -> tuple[Eviction, Victim] | None:
-        """The eviction of a victim; None when the object was replaced or cannot keep what it was to keep."""
+        """The eviction of a victim; None if the object was replaced or cannot keep its part."""
         effect, work = entry.instruction, self.ctx.observation.snapshot.workloads
         subject, slots = effect.subject, effect.operation.slots
         row = self.names.workload.get(subject.uid)
@@ -338,11 +355,11 @@ class Sender:
     # --- idle work --------------------------------------------------------------------------------
 
     def _awake(self, entry: InFlight) -> bool:
-        """Whether work that is to be suspended for doing nothing is no longer known to do nothing."""
+        """True if work to be suspended for doing nothing is no longer known to do nothing."""
         return entry.instruction.operation.takes == StopReason.IDLE and not self._idle(entry.instruction.subject.uid)
 
     def _idle(self, uid: str) -> bool:
-        """Whether work is still idle, as of the newest look and now."""
+        """True if work is still idle, as of the newest look and now."""
         ctx = self.ctx
         return any(rung.uid == uid for rung in rungs(ctx.memory, ctx.observation.snapshot, ctx.policy))
 
@@ -364,7 +381,7 @@ class Sender:
         )
 
     def _ask(self, proposal: Proposal, draft: Draft) -> Code | None:
-        """The refusal of a guard; one that ends the effect before one that delays it. None when all guards allow it."""
+        """The refusal of a guard; an ending one before a delaying one. None if all guards allow the effect."""
         verdicts = [check(proposal, draft, self.bare) for _, check in self.guards]
         codes = [verdict.code for verdict in verdicts if not verdict.allowed]
         return next((code for code in codes if code in ENDS), codes[0] if codes else None)
@@ -377,7 +394,7 @@ def _origin_of(entry: InFlight) -> _Origin:
 
 
 def _needed(pipelined: PipelinedStart | None, evictions: Sequence[Eviction]) -> int:
-    """GPUs that start on what is taken, rounded up; where nothing starts, the GPUs that are taken."""
+    """GPUs that start on the taken ones, rounded up; without a start, the GPUs taken."""
     moved = {victim.uid for victim in pipelined.victims} if pipelined else set()
     slots = [slot for part in pipelined.parts if part.uid not in moved for slot in part.slots] if pipelined else []
     if not slots:

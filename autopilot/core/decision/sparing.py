@@ -45,7 +45,7 @@ def can_spare(ctx: Context, pipelined: PipelinedStart, due: Sequence[Instruction
 
 
 def _keep_reserved(ctx: Context, pipelined: PipelinedStart) -> int:
-    """Set aside nodes that are reserved for others, other than those of the start; the mark to roll back to."""
+    """Set aside nodes reserved for others, except for the nodes of the start; the mark to roll back to."""
     mark = ctx.whatif.checkpoint()
     own = {slot.node for part in pipelined.parts for slot in part.slots}
     reserved = {node for each in ctx.memory.plan.reservations if each.uid != pipelined.uid for node in each.nodes} - own

@@ -1,4 +1,4 @@
-"""Effects of earlier decisions on the what-if of this tick: open effects, pipelined starts, and which are sent now.
+"""Effects of earlier decisions on the what-if of this tick: open effects, pipelined starts, and the choice to send now.
 
 Everything under way is applied to the what-if first, so that no GPU is allocated twice. Then each due effect is judged
 as a new one (core/decision/sending.py). Effects that end are removed, and the rest is applied again.
@@ -50,7 +50,7 @@ from autopilot.core.planning.context import Context
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """The context of the tick with everything under way, and what is sent of it now."""
+    """The context of the tick with everything under way, and the instructions sent of it now."""
 
     memory: ControllerMemory
     ctx: Context
@@ -70,7 +70,7 @@ def follow(
     *,
     halted: bool,
 ) -> UnderWay:
-    """While everything is `halted`, nothing is sent, and the deadline of what is due moves."""
+    """While everything is `halted`, nothing is sent, and the deadlines of due effects move."""
     observation, policy, notes = facts.observation, facts.policy, tuple[Note, ...]()
     while True:
         names = Lookup(observation.snapshot)
@@ -111,7 +111,7 @@ def follow(
 def _under_way(
     memory: ControllerMemory, facts: SnapshotFacts, names: Lookup, *, halted: bool = False
 ) -> tuple[Context, Followed, list[_Start]]:
-    """The context with open effects and pipelined starts on its what-if, and with the starts that are ready."""
+    """The context with open effects and pipelined starts booked, and with the ready starts."""
     observation, policy = facts.observation, facts.policy
     whatif = facts.books.opened(spot_saves=policy.placement.spot_saves)
     aside = np.flatnonzero(set_aside(memory, observation.snapshot))
@@ -161,9 +161,9 @@ def _apply_open_effects(memory: ControllerMemory, whatif: WhatIf, names: Lookup)
 
 
 def _on_free_gpus(whatif: WhatIf, layout: Layout) -> Layout:
-    """The whole GPUs of a layout that does not fit, on free GPUs of the same nodes, as far as there are any.
+    """The whole GPUs of a layout without a fit, on free GPUs of the same nodes, as far as there are any.
 
-    Where a cluster does not say which GPU a pod will get, the view may have given the GPUs of an effect under way to
+    If a cluster does not name the GPU of a pod beforehand, the view may have given the GPUs of an effect under way to
     other work of the node. The effect takes as many GPUs of the node all the same.
     """
     node = whatif.snapshot.gpus.node
@@ -180,7 +180,7 @@ def _on_free_gpus(whatif: WhatIf, layout: Layout) -> Layout:
 def _on_other_places(whatif: WhatIf, names: Lookup, slots: Sequence[Slot]) -> Layout:
     """Instances of the same profiles that could be made on the same nodes, as far as there is room.
 
-    The scheduler chooses the place: the slices that were foreseen may have gone to another claim.
+    The scheduler chooses the place: the foreseen slices may have gone to another claim.
     """
     gpus, profiles = whatif.snapshot.gpus, whatif.snapshot.names.profiles
     profile = profile_of(slots[0].instance)  # a gang for which instances are to be made asks for one profile
@@ -235,7 +235,7 @@ def _with_quota(start: _Start, sender: Sender) -> _Start:
 def _with_starts(
     memory: ControllerMemory, followed: Followed, starts: list[_Start], now_s: float, policy: Policy
 ) -> ControllerMemory:
-    """Memory with these starts under way, and without the pipelined starts that were given up."""
+    """Memory with these starts under way, and without the pipelined starts given up."""
     if not followed.given_up and not starts and followed.open == memory.starts.pipelined_starts:
         return memory
     memory = _without_given_up(memory, followed, now_s, policy)
@@ -249,7 +249,7 @@ def _with_starts(
 
 
 def _without_given_up(memory: ControllerMemory, followed: Followed, now_s: float, policy: Policy) -> ControllerMemory:
-    """Memory without the pipelined starts that were given up. Their gangs cool down."""
+    """Memory without the pipelined starts given up. Their gangs cool down."""
     if not followed.given_up:
         return memory
     over = {pipelined.proposal_id for pipelined in followed.given_up}
@@ -266,7 +266,7 @@ def _given_up(pipelined: PipelinedStart, leaving: int, now_s: float) -> Note:
 
 
 def _held_back(followed: Followed, starts: list[_Start], codes: Mapping[str, Code | None]) -> Followed:
-    """The pipelined starts with the parts that a guard delays."""
+    """The pipelined starts with the parts delayed by a guard."""
     waiting: dict[str, list[Part]] = {}
     for pipelined, part, entry in starts:
         if codes[entry.instruction.id] is not None:
@@ -296,7 +296,7 @@ def _not_needed(
     facts: SnapshotFacts,
     names: Lookup,
 ) -> set[str]:
-    """Ids of the takings of starts that no longer need all of their victims, also of delayed ones.
+    """Ids of the takings of starts able to spare a victim, also of delayed ones.
 
     The start is planned on trial without it and these takings: on free and leaving capacity.
     """
@@ -340,7 +340,7 @@ def _end(
     now_s: float,
     policy: Policy,
 ) -> tuple[ControllerMemory | None, tuple[Note, ...]]:
-    """Memory without the effects that end now (None: none ends), and a note on each effect that is not sent."""
+    """Memory without the effects that end now (None: none ends), and a note on each effect not sent."""
     notes: list[Note] = []
     in_flight, stays, gone = dict(memory.effects.in_flight), set(), set()
     for entry in held:
@@ -381,7 +381,7 @@ def _end(
 
 
 def _put_off(memory: ControllerMemory, held: list[InFlight], now_s: float, policy: Policy) -> ControllerMemory:
-    """Memory while everything is halted: what is due becomes due later, and no attempt is counted."""
+    """Memory while everything is halted: due effects become due later, and no attempt is counted."""
     in_flight = dict(memory.effects.in_flight)
     for entry in held:
         if now_s >= entry.instruction.deadline_s:

@@ -1,4 +1,4 @@
-"""When a decision is due again without a new event."""
+"""The time of the next decision without a new event."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wake_at(memory: ControllerMemory, planned: Planned, planner: Planner, action
 
 
 def _guaranteed_until_s(ctx: Context, chosen: Plan) -> list[float]:
-    """When the guaranteed run time of victims ends, where it alone protects them."""
+    """Ends of the guaranteed run time of victims held by it alone."""
     sheltered = {
         victim.workload
         for proposal in chosen.proposals
@@ -77,13 +77,13 @@ def _next_review_s(chosen: Plan, planner: Planner, policy: Policy) -> float:
 
 
 def _past_moves(ctx: Context) -> bool:
-    """True when the past use of queues changes their shares with time."""
+    """True if the past use of queues changes their shares with time."""
     rules, memory = ctx.policy.tenancy, ctx.memory
     return bool(rules.usage_half_life_s and rules.usage_weight and (memory.use.usage_gpu_s or memory.use.held_gpus))
 
 
 def _forecasts_move(ctx: Context) -> bool:
-    """True when a running gang's predicted end changes with time: its forecast has a spread, or was outlived."""
+    """True if a running gang's predicted end changes with time: its forecast has a spread, or was outlived."""
     forecast, work = ctx.observation.forecasts.runtimes, ctx.observation.snapshot.workloads
     rows = np.flatnonzero(np.isfinite(ctx.end_s))
     if forecast is None or not len(rows):

@@ -1,4 +1,4 @@
-"""Which GPUs of a pool get another MIG geometry, and how, for what waits and for what is expected.
+"""New MIG geometries for the GPUs of a pool, for waiting and for expected work.
 
 May import `hardware` and `model`. It knows no queue, no time and no guard, and it changes nothing: it returns a list of
 changes, each with its gain and its price.

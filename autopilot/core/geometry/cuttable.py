@@ -1,7 +1,7 @@
-"""Which GPUs of a pool may be cut now, alone or in units, by the scope of its engine.
+"""GPUs of a pool that may be cut now, alone or in units, by the scope of its engine.
 
-`instance`: idle instances change, the others of the GPU continue. `gpu`: a GPU changes as a whole, when nothing runs on
-it. `node`: the engine stops all GPU clients of the node, so its GPUs change when nothing runs on any of them.
+`instance`: idle instances change, the others of the GPU continue. `gpu`: a GPU changes as a whole, once it is idle.
+`node`: the engine stops all GPU clients of the node, so its GPUs change once all of them are idle.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Places = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A pool as the choice needs it. Units are empty for the scope `instance`.
+    """A pool in the form needed by the choice. Units are empty for the scope `instance`.
 
-    `leaving` [gpus]: idle GPUs that may leave MIG mode.
-    `idle`: units on which nothing runs. `busy`: units that could be drained, those with least in use first. `drained`:
-    units whose drain has ended, so that they may be cut. `draining`: a unit of the pool is being drained.
+    `leaving` [gpus]: idle GPUs that may leave MIG mode. `idle`: idle units. `busy`: units that could be drained, those
+    with least in use first. `drained`: units after their drain, so that they may be cut. `draining`: a unit of the pool
+    is being drained.
     """
 
     scope: str
@@ -45,7 +45,7 @@ class Seen:
 
 
 def books_of(ctx: Context) -> Books:
-    """The books of the tick. What this plan evicts is still in use, and so is what is held for expected replicas."""
+    """The books of the tick. GPUs evicted by this plan are still in use, and so is room held for expected replicas."""
     whatif = ctx.whatif
     held = _held(ctx)
     held[barred_instances(ctx, np.inf)] = True
@@ -60,7 +60,7 @@ def books_of(ctx: Context) -> Books:
 
 
 def _held(ctx: Context) -> Bools:
-    """Instances that hold work now. Shape [instances]."""
+    """Instances with work now. Shape [instances]."""
     placed = ctx.observation.snapshot.placements.instance
     held = np.zeros(len(ctx.whatif.instance_gpu), np.bool_)
     held[placed[placed >= 0]] = True
@@ -68,7 +68,7 @@ def _held(ctx: Context) -> Bools:
 
 
 def _reserved(ctx: Context) -> Bools:
-    """Nodes on which whole GPUs are reserved for a gang. Shape [nodes]."""
+    """Nodes with whole GPUs reserved for a gang. Shape [nodes]."""
     found = np.zeros(len(ctx.observation.snapshot.nodes.id), np.bool_)
     for held in ctx.plan.held:
         found[held.nodes[held.counts > 0]] = True
@@ -76,7 +76,7 @@ def _reserved(ctx: Context) -> Bools:
 
 
 def look_at(ctx: Context, pool: Pool, scope: str) -> Seen:
-    """The pool now: which GPUs may change, and what is being made."""
+    """The pool now: GPUs that may change, and instances being made."""
     snapshot, rules, whatif = ctx.observation.snapshot, ctx.policy.regeometry, ctx.whatif
     uuids = snapshot.gpus.uuid[pool.rows].tolist()
     records = records_of(ctx, uuids)
@@ -150,7 +150,7 @@ def as_if_idle(ctx: Context, pool: Pool, scope: str, places: Places, moved: Iter
 
 
 def _bits_held(ctx: Context, pool: Pool) -> dict[int, list[int]]:
-    """The instances that each workload (row) holds in the pool, as bit sets."""
+    """The instances of each workload (row) in the pool, as bit sets."""
     snapshot = ctx.observation.snapshot
     held, table, names = snapshot.placements, snapshot.instances, snapshot.names.profiles
     found: dict[int, list[int]] = {}
@@ -162,7 +162,7 @@ def _bits_held(ctx: Context, pool: Pool) -> dict[int, list[int]]:
 
 
 def idle_gpus(ctx: Context, gpus: I32) -> float:
-    """The part of these GPUs (rows) on which nothing runs, in GPUs. An instance is an equal part of its GPU."""
+    """The idle part of these GPUs (rows), in GPUs. An instance is an equal part of its GPU."""
     whatif = ctx.whatif
     cut = whatif.gpu_cuts[gpus] > 0
     used = np.where(
@@ -178,7 +178,7 @@ def node_rows(ctx: Context, gpu: int) -> I32:
 
 
 def bits_in(pool: Pool, cuts: Iterable[tuple[str, int]]) -> int:
-    """The bit set of instances, of those whose profile counts in the pool."""
+    """The bit set of the instances with a profile that counts in the pool."""
     return bits_of(pool.layouts.model, [cut for cut in cuts if cut[0] in pool.layouts.profiles])
 
 
@@ -206,14 +206,14 @@ def _by_node(ctx: Context, gpus: Bools) -> Bools:
 
 
 def _sound_gpus(ctx: Context) -> Bools:
-    """GPUs that may be used, apart from what the autopilot sets aside itself. Shape [gpus]."""
+    """GPUs that may be used, including those set aside by the autopilot itself. Shape [gpus]."""
     snapshot = ctx.observation.snapshot
     bad = out_of_use(snapshot.nodes, snapshot.gpus)[1]
     return np.asarray(snapshot.gpus.healthy & ~bad & (snapshot.gpus.recut == Recut.SETTLED))
 
 
 def _units(scope: str, may: Bools, node: I32) -> tuple[Places, ...]:
-    """GPUs that change together, of those that may."""
+    """GPUs that change together, among those in `may`."""
     places = np.flatnonzero(may).tolist()
     if scope == "gpu":
         return tuple((place,) for place in places)

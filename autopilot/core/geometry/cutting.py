@@ -1,16 +1,17 @@
-"""New cuts for the GPUs of a pool: the changes whose gain exceeds their price, one GPU after the other.
+"""New cuts for the GPUs of a pool: the changes with a gain above their price, one GPU after the other.
 
-What a free instance is worth depends on how many of its profile are free: pending requests use the first ones. Each
-further one counts with the probability that expected requests use it. The value of a pool is the sum over profiles. A
-change replaces the free instances of one GPU by those of another legal geometry around its instances in use. Each step
-takes the change with the largest gain among those that pay, so that few GPUs change. Ties go to the most used GPU, so
-that others stay empty, then to one that no gang wants as a whole GPU, then to the cheapest change, then to the lowest
-row. Values are concave in the number of instances: a later step never gains more than an earlier one of its kind.
+The worth of a free instance depends on the number of free ones of its profile: pending requests use the first ones.
+Each further one counts with the probability of its use by expected requests. The value of a pool is the sum over
+profiles. A change replaces the free instances of one GPU by those of another legal geometry around its instances in
+use. Each step takes the change with the largest gain among those that pay, so that few GPUs change. Ties go to the most
+used GPU, so that others stay empty, then to a GPU unwanted as a whole one by any gang, then to the cheapest change,
+then to the lowest row. Values are concave in the number of instances: a later step never gains more than an earlier one
+of its kind.
 
-An instance in use is never destroyed. Where moves are priced, the work of an instance may move to a free instance of
-the same profile on another GPU first.
+An instance in use is never destroyed. If moves are priced, the work of an instance may first move to a free instance of
+the same profile on another GPU.
 
-GPUs that are alike are looked at once, and every look is a counted step.
+Equal GPUs are looked at once, and every look is a counted step.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class PoolState:
     """The GPUs of one model in one pool. Bit sets as in `layouts`; all columns are [gpus].
 
     `whole`: not in MIG mode and free. `may_change`: may be cut now. `barred`: bit set of the geometry that the GPU left
-    a short time ago and does not return to; -1: none. `movable`: instances in use whose work may be moved. `coming`
-    [profiles]: instances that changes under way will add. `leaves_gpu_s`: what an idle GPU in MIG mode is worth as a
-    whole one to the gangs that wait for it; NaN: it does not leave MIG mode. None: 0 for all.
+    a short time ago and does not return to; -1: none. `movable`: instances in use with movable work. `coming`
+    [profiles]: instances added by changes under way. `leaves_gpu_s`: worth of an idle GPU in MIG mode as a whole one to
+    the gangs waiting for it; NaN: it does not leave MIG mode. None: 0 for all.
     """
 
     used: I64
@@ -57,11 +58,11 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is wanted, by profile.
+    """Wanted instances and whole GPUs, by profile.
 
-    `pending` [profiles] instances that wait. `chances` [profiles, depth]: the chance that at least 1, 2, ... more are
-    asked for within the time that counts. `worth_gpu_s` [profiles] is the value of serving one. `whole_gpu_s` is the
-    expected value of each further free whole GPU, [depth]; what gangs that wait gain is in `PoolState.leaves_gpu_s`.
+    `pending` [profiles]: requested instances. `chances` [profiles, depth]: the chance of requests for at least 1, 2,
+    ... more within the time that counts. `worth_gpu_s` [profiles] is the value of serving one. `whole_gpu_s` is the
+    expected value of each further free whole GPU, [depth]; the gain of waiting gangs is in `PoolState.leaves_gpu_s`.
     """
 
     pending: I64
@@ -72,10 +73,10 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a change costs; inf: not supported.
+    """The cost of a change; inf: not supported.
 
-    `instance_s`, `switch_s`: seconds without the capacity that changes, for instances and for turning MIG mode on or
-    off. `move_s`: seconds that moved work loses. The gain must exceed the price by `margin_ratio`.
+    `instance_s`, `switch_s`: seconds without the changing capacity, for instances and for turning MIG mode on or off.
+    `move_s`: seconds lost by moved work. The gain must exceed the price by `margin_ratio`.
     """
 
     instance_s: float
@@ -102,7 +103,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """The changes, best first. `complete` is False where a bound on steps or changes ended the search early."""
+    """The changes, best first. `complete` is False if a bound on steps or changes ended the search early."""
 
     changes: tuple[Cut, ...]
     steps: int
@@ -111,7 +112,7 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Pairs of a kind of GPU and what it could become; columns are [pairs] or [pairs, profiles]."""
+    """Pairs of a kind of GPU and a possible result; columns are [pairs] or [pairs, profiles]."""
 
     kind: I64
     after: I64  # free instances afterwards, as bits
@@ -204,7 +205,7 @@ def choose_cuts(
 
 
 def _kinds(state: PoolState, rows: I64) -> tuple[I64, F64, I64]:
-    """[kinds, 4] used, free, whole and movable of GPUs that differ, their worth as whole ones, the kind of each row."""
+    """[kinds, 4] used, free, whole and movable of unequal GPUs, their worth as whole ones, the kind of each row."""
     whole = state.whole[rows].astype(np.int64)
     leaves_gpu_s = np.zeros(len(rows)) if state.leaves_gpu_s is None else state.leaves_gpu_s[rows]
     values, value_of = np.unique(leaves_gpu_s, return_inverse=True)
@@ -247,7 +248,7 @@ def _options(layouts: Layouts, kinds: I64, leaves_gpu_s: F64, prices: Prices) ->
 
 
 def _drained(layouts: Layouts, kinds: I64) -> I64:
-    """[drained, 2] kind and the instances that move off: up to `MOVES_PER_CUT` of those that may."""
+    """[drained, 2] kind and the instances moving off: up to `MOVES_PER_CUT` of the movable ones."""
     share = unpacked(kinds[:, 0], len(layouts.of_bit)) @ layouts.share
     found = []
     for kind in np.argsort(share, kind="stable")[:MOVE_KINDS].tolist():

@@ -1,4 +1,4 @@
-"""Keep new work off GPUs until nothing runs on them and they can be cut; some of their work moves."""
+"""Keep new work off GPUs until they are idle and can be cut; some of their work moves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KIND: Final = "drain"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainChange(Change):
-    """The GPUs, what they are drained for, and who moves."""
+    """The GPUs, the cuts behind the drain, and the moving gangs."""
 
     exact: ClassVar[bool] = True
 
@@ -44,7 +44,7 @@ class DrainChange(Change):
         return bool(self.victims)
 
     def beneficiary(self, subject: Subject) -> Subject:
-        """The first gang that moves."""
+        """The first moving gang."""
         first = self.victims[0]
         return Subject(SubjectKind.WORKLOAD, first.workload, first.uid, first.incarnation)
 
@@ -66,7 +66,7 @@ class DrainChange(Change):
         )
 
     def whose(self, subject: Subject) -> str:
-        """The GPU or node, and until when."""
+        """The GPU or node, and the end of its drain."""
         what = "node" if subject.kind == SubjectKind.NODE else "GPU"
         return f"{what} {subject.name} of pool {self.pool}, until at most {format_duration(self.until_s)}"
 
@@ -93,7 +93,7 @@ class DrainDraft(Draft):
 
     @property
     def taken(self) -> tuple[Eviction, ...]:
-        """The gangs that move."""
+        """The moving gangs."""
         return self.moves
 
     @property
@@ -117,7 +117,7 @@ class DrainDraft(Draft):
         )
 
     def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
-        """Who moves, and every change."""
+        """The moving gangs, and every change."""
         cuts = sorted(f"{each.gpu}:{shown_cut(each.before)}>{shown_cut(each.after)}" for each in self.cuts)
         return f"{shown_whole(change, contract=self.contract)}{self.scope}:{cuts}"
 

@@ -1,7 +1,7 @@
-"""How GPUs come free so that they can change as a whole: their work ends by itself soon, or it moves.
+"""Draining of GPUs for a change as a whole: their work ends by itself soon, or it moves.
 
-Work may be moved by the rules of `defragment`: it is settled, preemptible, can save in time, and finds another place
-that is free now and not held for others. Nothing is evicted without another place.
+Work may be moved by the rules of `defragment`: it is settled, preemptible, can save in time, and finds another place,
+free now and not held for others. Nothing is evicted without another place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autopilot.core.search.scenario import STEPS_A_PLACE
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """What happens to the work on GPUs that are drained."""
+    """The fate of the work on drained GPUs."""
 
     moves: tuple[Eviction, ...]
     ends: tuple[int, ...]  # rows of work that ends by itself
@@ -31,7 +31,7 @@ class Drain:
 
 
 def drain_of(ctx: Context, gpus: I32, within_s: float) -> Drain | None:
-    """How these GPUs (rows) can be drained; None where work there neither ends within `within_s` nor can move.
+    """A drain of these GPUs (rows); None if work there neither ends within `within_s` nor can move.
 
     The what-if is left as it was.
     """
@@ -56,7 +56,7 @@ def drain_of(ctx: Context, gpus: I32, within_s: float) -> Drain | None:
 
 
 def holders_of(ctx: Context, gpus: I32) -> list[int] | None:
-    """Rows of the work on these GPUs; None where a start there is planned or under way."""
+    """Rows of the work on these GPUs; None if a start there is planned or under way."""
     held = ctx.observation.snapshot.placements
     there = set(held.workload[np.isin(held.gpu, gpus)].tolist())
     planned = {row for row, layout in ctx.whatif.layouts.items() if np.isin(layout.gpu, gpus).any()}
@@ -77,7 +77,7 @@ def _movable(ctx: Context) -> set[int]:
 
 
 def _moves(ctx: Context, gpus: I32, rows: list[int]) -> tuple[Eviction, ...] | None:
-    """Another place for each of these; None where one finds none."""
+    """Another place for each of these; None if one finds none."""
     whatif, snapshot = ctx.whatif, ctx.observation.snapshot
     held = {row: whatif.layout_of(row) for row in rows}
     mark, ledger = whatif.checkpoint(), ctx.quota.ledger.saved()

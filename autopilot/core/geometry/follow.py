@@ -8,8 +8,8 @@
             quarantined         it failed half-way, passed its deadline, or reported success without effect
 
 A quarantined GPU takes no new work and is not cut again, until its node reports one legal geometry without a change
-under way in several lists in a row, or a person releases it. What runs on it goes on. Its capacity is what its node
-reports at any time.
+under way in several lists in a row, or a person releases it. Its running work goes on. Its capacity is the one reported
+by its node at any time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HOUR_S = 3600.0
 
 
 def geometry_of(snapshot: ClusterSnapshot, gpu: int) -> Geometry | None:
-    """The instances of a GPU (row) by first slice, as (profile, start); None where it is not in MIG mode."""
+    """The instances of a GPU (row) by first slice, as (profile, start); None outside of MIG mode."""
     if not snapshot.gpus.mig[gpu]:
         return None
     table = snapshot.instances
@@ -48,7 +48,7 @@ def geometry_of(snapshot: ClusterSnapshot, gpu: int) -> Geometry | None:
 
 
 def shows_geometry(snapshot: ClusterSnapshot, uuid: str, after: Geometry | None, scope: str) -> bool:
-    """True if the GPU has the geometry that was asked for, and no change under way."""
+    """True if the GPU has the requested geometry, and no change under way."""
     rows = np.flatnonzero(snapshot.gpus.uuid == uuid).tolist()
     if not rows or snapshot.gpus.recut[rows[0]] != Recut.SETTLED:
         return False
@@ -56,14 +56,17 @@ def shows_geometry(snapshot: ClusterSnapshot, uuid: str, after: Geometry | None,
 
 
 def same_geometry(one: Geometry | None, other: Geometry | None, scope: str) -> bool:
-    """Where the engine changes whole nodes, it chooses the places: then only the number of each profile counts."""
+    """True for equal geometries; at the scope `node`, for equal numbers of each profile.
+
+    An engine that changes whole nodes chooses the places itself.
+    """
     if scope != "node" or one is None or other is None:
         return one == other
     return Counter(profile for profile, _ in one) == Counter(profile for profile, _ in other)
 
 
 def turned_mode_s(record: RecutRecord | None) -> float:
-    """When the GPU last turned MIG mode on or off, also by a change before the latest one; -inf: no such change."""
+    """Time of the GPU's last turn of MIG mode, also by a change before the latest one; -inf: no such change."""
     if record is None:
         return -inf
     turned = record.state == "settled" and (record.before is None) != (record.after is None)
@@ -71,14 +74,14 @@ def turned_mode_s(record: RecutRecord | None) -> float:
 
 
 def geometry_in_use(snapshot: ClusterSnapshot, gpu: int) -> Geometry:
-    """The instances of a GPU (row) that hold work, as (profile, start)."""
+    """The instances of a GPU (row) with work, as (profile, start)."""
     table, held = snapshot.instances, snapshot.placements
     rows = sorted(set(held.instance[(held.gpu == gpu) & (held.instance >= 0)].tolist()))
     return tuple((snapshot.names.profiles[int(table.profile[row])], int(table.start[row])) for row in rows)
 
 
 def set_aside(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
-    """GPUs that take no new work, whatever their node reports: a change was sent, or ended badly. Shape [gpus]."""
+    """GPUs that take no new work, regardless of the report of their node: a change was sent, or ended badly. [gpus]."""
     held = [uuid for uuid, record in memory.geometry.recuts.items() if record.state != "settled"]
     return named(snapshot.gpus.uuid, held)
 
@@ -92,8 +95,8 @@ def quarantined(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
 def follow_recuts(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory after a fresh and complete view; with a note on each GPU that is quarantined or used again.
 
-    The effect of a change that is over ends with it, and one that went wrong counts as failed. Changes that nobody here
-    started are followed too, while the action is not off.
+    The effect of a change ends with it, and a change that went wrong counts as failed. Changes started elsewhere are
+    followed too, while the action is not off.
     """
     observation, policy = tick.observation, tick.policy
     found = _with_others(memory, observation, policy)
@@ -145,7 +148,7 @@ def follow_recuts(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def _with_others(memory: ControllerMemory, observation: Observation, policy: Policy) -> dict[str, RecutRecord]:
-    """The records, and one for each change that a node reports and that was not started here."""
+    """The records, and one for each change reported by a node and not started here."""
     found, snapshot = dict(memory.geometry.recuts), observation.snapshot
     if not policy.modes.on(Effect.RECUT):
         return found
@@ -169,7 +172,7 @@ def _with_others(memory: ControllerMemory, observation: Observation, policy: Pol
 
 
 def _refused(before: ControllerMemory, observation: Observation) -> set[str]:
-    """GPUs whose change was refused before it began."""
+    """GPUs with a change refused before it began."""
     refused = {
         outcome.instruction_id
         for outcome in observation.outcomes
@@ -210,7 +213,7 @@ def _follow_drain(record: RecutRecord, observation: Observation, policy: Policy)
 
 
 def _follow_other(record: RecutRecord, row: int | None, observation: Observation) -> RecutRecord:
-    """A change that was not started here, after a view."""
+    """A change not started here, after a view."""
     state = int(observation.snapshot.gpus.recut[row]) if row is not None else Recut.CHANGING
     if state == Recut.SETTLED and row is not None:
         present = geometry_of(observation.snapshot, row)
@@ -227,7 +230,7 @@ def _quarantined(record: RecutRecord, now_s: float, reason: str) -> RecutRecord:
 
 
 def _look(record: RecutRecord, row: int, observation: Observation, policy: Policy) -> RecutRecord:
-    """A quarantined GPU, after a view: it counts lists that show the same legal geometry and no change under way."""
+    """A quarantined GPU, after a view: it counts lists with the same legal geometry and no change under way."""
     snapshot, at_s = observation.snapshot, listed_s(observation)
     if at_s <= record.viewed_s:
         return record
@@ -262,7 +265,7 @@ def _notes(uuid: str, before: RecutRecord, after: RecutRecord) -> list[Note]:
 
 
 def changes_in_hour(memory: ControllerMemory, pool: str, now_s: float) -> int:
-    """Changes of a pool that began within the last hour."""
+    """Changes of a pool begun within the last hour."""
     records = [record for record in memory.geometry.recuts.values() if record.pool == pool]
     return sum(start_s + HOUR_S > now_s for record in records for start_s in record.starts_s)
 
@@ -279,8 +282,9 @@ def enter_recuts(memory: ControllerMemory, planned: Planned) -> ControllerMemory
 
 
 def recut_timers_s(memory: ControllerMemory, planned: Planned) -> list[float]:
-    """When a deadline passes, a dwell ends, a geometry may return, or a change leaves the hour of its limit; and when
-    to look at a quarantined GPU again that seems to be repaired.
+    """Ends of deadlines, dwells, times of no return and hours of the limit on changes.
+
+    Also the next look at a quarantined GPU that seems to be repaired.
     """
     rules, now_s, timers = planned.policy.regeometry, planned.now_s, []
     for record in memory.geometry.recuts.values():
@@ -320,7 +324,7 @@ def let_go(records: Mapping[str, RecutRecord], uuids: Container[str], now_s: flo
 
 
 def beside(records: Mapping[str, RecutRecord], snapshot: ClusterSnapshot, now_s: float) -> dict[str, RecutRecord]:
-    """Records with the other GPUs of nodes whose change begins now and stops the whole node."""
+    """Records with the other GPUs of nodes stopped as a whole by a change that begins now."""
     begins = {
         uuid: record
         for uuid, record in records.items()

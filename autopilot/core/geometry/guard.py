@@ -42,7 +42,7 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
 
 
 def _in_use(cutting: Cutting, ctx: Context) -> int:
-    """Instances in use that would go, or all that runs where everything stops meanwhile."""
+    """Instances in use that would go; at a wider scope, all work there, since everything stops meanwhile."""
     snapshot, (gpu,), (cut,) = ctx.observation.snapshot, cutting.rows, cutting.cuts
     if cutting.scope != "instance":  # all that runs there would stop
         stops = node_rows(ctx, gpu) if cutting.scope == "node" else np.array([gpu], np.int32)
@@ -68,8 +68,8 @@ def _worth_it(draft: Draft, cutting: Cutting, ctx: Context) -> Verdict:
 def _too_soon(record: RecutRecord, change: PlannedCut | None, ctx: Context) -> Verdict | None:
     """The refusal of a change too soon after earlier ones of the GPU. None: the change may happen.
 
-    `change` is None for a GPU that is drained with others and keeps its geometry. A drained GPU was drained for this
-    change, so its dwell is over.
+    `change` is None for a GPU drained with others that keeps its geometry. A drained GPU was drained for this change,
+    so its dwell is over.
     """
     rules = ctx.policy.regeometry
     turned_s = turned_mode_s(record)

@@ -1,6 +1,6 @@
-"""Requests for MIG instances: those that wait, in the order of service, and those that the demand mix expects.
+"""Requests for MIG instances: waiting ones, in the order of service, and those expected by the demand mix.
 
-A replica that waits and that only a forecast calls for counts by the chance that its load needs it.
+A waiting replica called for by a forecast alone counts by the chance that its load needs it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MOST_CHANCE = 1.0 - 1e-9
 
 @dataclass(slots=True)
 class Waiting:
-    """Gangs that wait for instances and found none, in the order of service. Foreseen replicas come last."""
+    """Gangs waiting for instances without having found any, in the order of service. Foreseen replicas come last."""
 
     at: list[int]  # positions
     left: list[int]  # instances that each still needs
     chance: list[float]  # that it needs them: 1, or less for a replica that only a forecast calls for
 
     def needs(self, profiles: int, asks: list[int]) -> I64:
-        """[profiles] instances that are needed for sure. `asks`: the profile of each gang, -1 for none."""
+        """[profiles] instances needed for sure. `asks`: the profile of each gang, -1 for none."""
         pending = np.zeros(profiles, np.int64)
         for profile, left, chance in zip(asks, self.left, self.chance, strict=True):
             if profile >= 0 and chance >= 1.0:
@@ -42,7 +42,7 @@ class Waiting:
         return pending
 
     def foreseen(self, chances: F64, asks: list[int]) -> F64:
-        """[profiles, depth] these chances that at least 1, 2, ... more are asked for, with the foreseen replicas."""
+        """[profiles, depth] these chances of requests for at least 1, 2, ... more, with the foreseen replicas."""
         more: dict[int, list[float]] = {}
         for profile, left, chance in zip(asks, self.left, self.chance, strict=True):
             if profile >= 0 and chance < 1.0:
@@ -55,7 +55,7 @@ class Waiting:
 
 
 def waiting_for_instances(ctx: Context) -> Waiting:
-    """Gangs of single instances, each with its own place, that no free instance serves."""
+    """Gangs of single instances, each with its own place, without a free instance for them."""
     work = ctx.observation.snapshot.workloads
     waiting = dict.fromkeys(ctx.waiting(frozenset({Code.MIG_GEOMETRY})), 1.0)
     if ctx.policy.regeometry.ahead:
@@ -80,7 +80,7 @@ def counts_in(pool: Pool, bits: int) -> I64:
 
 
 def asks_of(ctx: Context, pool: Pool, waiting: Waiting) -> list[int]:
-    """The profile of each waiting gang in this pool; -1 where the pool cannot serve it."""
+    """The profile of each waiting gang in this pool; -1 if the pool cannot serve it."""
     work, names = ctx.observation.snapshot.workloads, ctx.observation.snapshot.names
     found = []
     for at, left in zip(waiting.at, waiting.left, strict=True):
@@ -93,7 +93,7 @@ def asks_of(ctx: Context, pool: Pool, waiting: Waiting) -> list[int]:
 
 
 def serve(ctx: Context, waiting: Waiting, asks: list[int], made: I64, seconds: float) -> None:
-    """Give instances that are being made to gangs in order, and leave these gangs alone."""
+    """Give instances being made to gangs in order, and leave these gangs alone."""
     for number, profile in enumerate(asks):
         if profile >= 0 and 0 < waiting.left[number] <= made[profile]:
             made[profile] -= waiting.left[number]
@@ -105,7 +105,7 @@ def serve(ctx: Context, waiting: Waiting, asks: list[int], made: I64, seconds: f
 def mix_within(ctx: Context, within_s: float) -> tuple[ExpectedMix, int, float, tuple[float, ...]] | None:
     """The demand mix, its horizon (column) nearest to `within_s`, the part of that time, and the levels that count.
 
-    None where nothing is cut ahead, or the mix has too little data behind it.
+    None if nothing is cut ahead, or the mix has too little data behind it.
     """
     rules, mix = ctx.policy.regeometry, ctx.observation.forecasts.mix
     if not rules.ahead or mix is None or mix.reason or mix.watched_h < rules.watched_h or not len(mix.horizons_s):
@@ -134,7 +134,7 @@ def expected_requests(ctx: Context, pool: Pool, within_s: float) -> tuple[F64, F
 
 
 def worth_gpu_s(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int]) -> F64:
-    """[profiles] GPU-seconds that serving one request is worth, up to the horizon."""
+    """[profiles] worth of serving one request, in GPU-seconds, up to the horizon."""
     life_s = np.full(len(pool.layouts.profiles), ctx.policy.regeometry.life_s)
     for profile in set(asks) - {-1}:
         runs_s = [
@@ -147,7 +147,7 @@ def worth_gpu_s(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int]) -> 
 
 
 def partly_served(waiting: Waiting, asks: list[int], room: I64) -> int:
-    """The last gang of several instances that finds room for some but not for all of them; -1: none."""
+    """The last gang of several instances with room for some but not for all of them; -1: none."""
     left, found = room.copy(), -1
     for number, profile in enumerate(asks):
         if profile < 0:

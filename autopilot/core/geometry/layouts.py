@@ -22,10 +22,10 @@ MOST_LAYOUTS = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layouts:
-    """What one GPU model can be cut into, from the profiles that matter.
+    """The possible cuts of one GPU model, from the profiles that matter.
 
     `bits` [layouts] are the maximal geometries, `counts` [layouts, profiles] their instances. `of_bit` [bits, profiles]
-    is 1 at the profile of a bit. `share` [bits] is the part of a GPU that an instance is, by compute slices.
+    is 1 at the profile of a bit. `share` [bits] is an instance's part of a GPU, by compute slices.
     """
 
     model: GpuModel
@@ -53,12 +53,12 @@ def layouts_of(model_name: str, profiles: tuple[str, ...]) -> Layouts:
 
 
 def unpacked(bits: I64, width: int) -> I64:
-    """[sets, width] 1 where a bit is set."""
+    """[sets, width] 1 at each bit that is set."""
     return np.asarray(bits[:, None] >> np.arange(width) & 1, np.int64)
 
 
 def bit_of(model: GpuModel, profile: str, start: int) -> int:
-    """The bit of a placement; -1 for one that the model does not have."""
+    """The bit of a placement; -1 for one unknown to the model."""
     return _bits(model.name).get((profile, start), -1)
 
 
@@ -84,10 +84,10 @@ def placements_of(model: GpuModel, bits: int) -> tuple[Placement, ...]:
 
 
 def bits_of(model: GpuModel, placements: Iterable[Placement | tuple[str, int]]) -> int:
-    """The bit set of placements that the model has."""
+    """The bit set of placements known to the model."""
     return sum(1 << bit_of(model, profile, start) for profile, start in placements)
 
 
 def profiles_for(model: GpuModel, names: Sequence[str]) -> tuple[str, ...]:
-    """The plain profiles of a model, and those of `names` that it has, in the order of its facts."""
+    """The plain profiles of a model, and its profiles among `names`, in the order of its facts."""
     return tuple(each.name for each in model.profiles if each.name in model.core_profiles or each.name in names)

@@ -1,7 +1,7 @@
-"""The GPUs of a snapshot that can be cut, by pool and model, in the form that `cutting` plans.
+"""The GPUs of a snapshot that can be cut, by pool and model, in the form planned by `cutting`.
 
-A GPU whose instances cannot be together, have no known place, or have a profile that its model lacks is left out, with
-the reason.
+A GPU whose instances cannot be together, have no known place, or have a profile missing from its model is left out,
+with the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What the capacity books of a tick say about instances and GPUs (placement/whatif.py)."""
+    """Instances and GPUs in the capacity books of a tick (placement/whatif.py)."""
 
     gpu: I32  # of each instance
     profile: I32
@@ -70,7 +70,7 @@ def pools_of(snapshot: ClusterSnapshot, books: Books, wanted: tuple[str, ...]) -
 
 
 def _bits(layouts: Layouts, books: Books, mine: Bools, profile: dict[int, str], rows: I32) -> tuple[I64, I64, Bools]:
-    """Instances in use, free ones, and whether the geometry is legal. [gpus] each."""
+    """Instances in use, free ones, and True for a legal geometry. [gpus] each."""
     at = np.flatnonzero(mine)
     pairs, pair_of = pairs_of(books.profile[at], books.start[at])
     bit = np.array([bit_of(layouts.model, profile.get(code, ""), start) for code, start in pairs], np.int64)[pair_of]
@@ -93,7 +93,7 @@ def _bits(layouts: Layouts, books: Books, mine: Bools, profile: dict[int, str], 
 
 
 def _has_variant(layouts: Layouts, bits: I64) -> Bools:
-    """GPUs with a media extension: their number is limited, so overlap alone does not tell whether they are legal."""
+    """GPUs with a media extension: their number is limited, so overlap alone does not decide if they are legal."""
     limited = sum(
         1 << bit
         for bit, each in enumerate(mig.placement_masks(layouts.model))
@@ -103,5 +103,5 @@ def _has_variant(layouts: Layouts, bits: I64) -> Bools:
 
 
 def shares_of(layouts: Layouts) -> F64:
-    """[profiles] the part of a GPU that one instance is."""
+    """[profiles] the part of a GPU in one instance."""
     return np.array([float(mig.compute_share(layouts.model, name)) for name in layouts.profiles])

@@ -66,7 +66,7 @@ class RecutGpu(Deed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecutDraft(VerbDraft):
-    """A change, and the waiting work that it serves."""
+    """A change, and the waiting work served by it."""
 
     verb: RecutGpu
     serves: tuple[tuple[int, float], ...] = ()  # row, and the part of a GPU of each of its instances
@@ -77,7 +77,7 @@ class RecutDraft(VerbDraft):
         return Cutting(self.verb.pool, self.verb.scope, (self.row,), (cut,))
 
     def stand(self, ctx: Context, proposal: Proposal, *, accepted: bool) -> tuple[Victim, ...]:
-        """The GPU takes no work until it is cut. What is only recommended leaves it to others."""
+        """The GPU takes no work until it is cut. A mere recommendation leaves it to others."""
         if accepted:
             ctx.whatif.set_aside(np.array([self.row], np.int32))
             ctx.plan.recut(self.verb.pool)
@@ -86,7 +86,7 @@ class RecutDraft(VerbDraft):
         return ()
 
     def gains(self, outlook: Outlook) -> tuple[list[Gain], str]:
-        """The use of the work that it serves."""
+        """The use of the work served by it."""
         return outlook.of_instances(self.serves)
 
 

@@ -79,16 +79,16 @@ CASES = {
 
 
 def switch_s_of(ctx: Context, pool: Pool, scope: str) -> float:
-    """How long a GPU takes to turn MIG mode on or off; inf where that is not supported.
+    """Time for a GPU to turn MIG mode on or off (s); inf if that is not supported.
 
-    Where idle instances change by themselves, that is the time of a whole GPU. An engine that changes whole nodes turns
+    If idle instances change by themselves, that is the time of a whole GPU. An engine that changes whole nodes turns
     the mode like any other geometry.
     """
     return ctx.policy.regeometry.seconds({"instance": "gpu"}.get(scope, scope), pool.name) if scope != "gpu" else inf
 
 
 def missing_gpus(ctx: Context, pool: Pool, scope: str, places: tuple[int, ...]) -> int:
-    """GPUs that are missing while a unit changes."""
+    """GPUs missing while a unit changes."""
     if scope == "gpu":
         return 1
     snapshot = ctx.observation.snapshot
@@ -96,7 +96,7 @@ def missing_gpus(ctx: Context, pool: Pool, scope: str, places: tuple[int, ...]) 
 
 
 def _missing(ctx: Context, pool: Pool, scope: str, cut: Cut) -> Evidence:
-    """What is missing while a GPU changes as a whole, or with its node."""
+    """The capacity missing while a GPU changes as a whole, or with its node."""
     if scope != "node":
         return Evidence("missing", "the GPU")
     snapshot = ctx.observation.snapshot
@@ -107,9 +107,9 @@ def _missing(ctx: Context, pool: Pool, scope: str, cut: Cut) -> Evidence:
 def served(
     ctx: Context, pool: Pool, cut: Cut, waiting: Waiting, asks: list[int], named: set[int]
 ) -> tuple[tuple[int, float], ...]:
-    """Waiting work (row) that the new instances of a cut serve, and the part of a GPU that each instance is.
+    """Waiting work (row) served by the new instances of a cut, and each instance's part of a GPU.
 
-    `named` are the gangs that earlier cuts serve; those of this one are added.
+    `named` are the gangs served by earlier cuts; those of this one are added.
     """
     left, shares = counts_in(pool, cut.after) - counts_in(pool, cut.after & cut.before), shares_of(pool.layouts)
     found = []
@@ -124,7 +124,7 @@ def served(
 def cut_draft(
     ctx: Context, pool: Pool, scope: str, cut: Cut, waiting: Waiting, asks: list[int], mean: F64, within_s: float
 ) -> RecutDraft:
-    """A GPU that is cut anew, or that turns MIG mode on. `mean` [profiles]: requests expected `within_s`."""
+    """A GPU cut anew, or turning MIG mode on. `mean` [profiles]: requests expected `within_s`."""
     model, gpu = pool.layouts.model, int(pool.rows[cut.gpu])
     seconds = switch_s_of(ctx, pool, scope) if cut.switches else within_s - ctx.policy.review.batch_s
     new = {place.profile for place in placements_of(model, cut.after & ~cut.before)}
@@ -169,7 +169,7 @@ def cut_draft(
 def leave_draft(
     ctx: Context, pool: Pool, scope: str, cut: Cut, gangs: Sequence[WholeGang], expected: float, switch_s: float
 ) -> RecutDraft:
-    """A GPU that leaves MIG mode. The first GPU of a gang has the gang as what it serves."""
+    """A GPU that leaves MIG mode. The first GPU of a gang has the gang in `serves`."""
     mine = [gang for gang in gangs if cut.gpu in gang.places]
     gpu, within_s = int(pool.rows[cut.gpu]), switch_s + ctx.policy.review.batch_s
     return RecutDraft(

@@ -1,19 +1,19 @@
-"""Change the MIG geometry of idle capacity for requests that wait, and ahead of those that the demand mix expects.
+"""Change the MIG geometry of idle capacity for waiting requests, and ahead of those expected by the demand mix.
 
-The choice is made in core/geometry, for each pool and GPU model: legal geometries only, few GPUs, and nothing in use
-is destroyed. What changes together is the scope of the pool's engine: idle instances, a GPU, or a node. A free instance
-is worth the run time of the request that it serves, times its part of the GPU. A change costs the capacity that it
-takes away for as long as it lasts. Requests that only a forecast expects count by their chance within the time that a
-change takes and one review: later requests can be served by a later change. A replica that waits and that only a
-forecast calls for counts by the chance that its load needs it.
+Theory of operation. The choice is made in core/geometry, for each pool and GPU model: legal geometries only, few GPUs,
+and nothing in use is destroyed. The scope of the pool's engine changes together: idle instances, a GPU, or a node. A
+free instance is worth the run time of the request that it serves, times its part of the GPU. A change costs the
+capacity taken away for as long as it lasts. Requests expected by a forecast alone count by their chance within the time
+of a change and one review: later requests can be served by a later change. A waiting replica called for by a forecast
+alone counts by the chance that its load needs it.
 
-Where the policy states the scopes `instance` and `gpu` for a pool, or the scope `node` alone, idle GPUs also turn MIG
-mode on, and off again for gangs of whole GPUs (core/geometry/whole_gpus.py).
+If the policy states the scopes `instance` and `gpu` for a pool, or the scope `node` alone, idle GPUs also turn MIG mode
+on, and off again for gangs of whole GPUs (core/geometry/whole_gpus.py).
 
-Where requests still wait, one GPU or node of a pool is drained at a time: nothing new starts there, and its work ends
-or moves (core/geometry/draining.py). Once it is idle it is cut like any other.
+If requests still wait, one GPU or node of a pool is drained at a time: nothing new starts there, and its work ends or
+moves (core/geometry/draining.py). Once it is idle it is cut like any other.
 
-Waiting gangs for which instances are being made are left alone: nothing is preempted for them meanwhile.
+Waiting gangs with instances in the making are left alone: nothing is preempted for them meanwhile.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ LEFT_OUT = NoteCase(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Changes for each pool and model, those for what waits first."""
+    """Changes for each pool and model, those for waiting requests first."""
     waiting = waiting_for_instances(ctx)
     snapshot = ctx.observation.snapshot
     if not snapshot.gpus.mig.any() and not waiting.at:
@@ -204,14 +204,14 @@ def _choose(
 
 
 def _let_go(ctx: Context, pool: Pool, seen: Seen, changed: set[int]) -> None:
-    """End the drain of units that are idle, and that no change needs any more."""
+    """End the drain of idle units no longer needed by any change."""
     for unit in seen.drained:
         if changed.isdisjoint(unit):
             ctx.plan.let_go(str(ctx.observation.snapshot.gpus.uuid[pool.rows[place]]) for place in unit)
 
 
 def _drain(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int], most: int, submit: Submit) -> None:
-    """Drain the unit that serves what still waits at the least price, if that pays."""
+    """Drain the unit that serves the still waiting requests at the least price, if that pays."""
     rules = ctx.policy.regeometry
     scope = rules.drained(pool.name)
     pending = waiting.needs(len(pool.layouts.profiles), asks)
@@ -234,7 +234,7 @@ def _drain(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int], most: in
 def _drained(
     ctx: Context, pool: Pool, scope: str, places: tuple[int, ...], wishes: Wishes, most: int
 ) -> tuple[float, DrainDraft] | None:
-    """The drain of one unit with its gain above its price; None where it does not pay."""
+    """The drain of one unit with its gain above its price; None if it does not pay."""
     rules, snapshot, layouts = ctx.policy.regeometry, ctx.observation.snapshot, pool.layouts
     rows = pool.rows[list(places)] if scope == "gpu" else node_rows(ctx, int(pool.rows[places[0]]))
     drain = drain_of(ctx, rows, rules.drain_s)

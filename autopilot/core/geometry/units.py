@@ -1,10 +1,10 @@
-"""New cuts for whole GPUs or nodes: where the engine stops all that runs there, a unit changes together or not at all.
+"""New cuts for whole GPUs or nodes: if the engine stops all work there, a unit changes together or not at all.
 
-The price of a unit is the capacity of all of it for the time that the change takes, whatever part of it changes, plus
-what it costs to drain it. The gain is that of all changes of its GPUs. Each step takes the unit with the largest gain
-above its price, of those that pay by the margin. Units that are alike are looked at once.
+The price of a unit is the capacity of all of it for the time of the change, even if only a part of it changes, plus the
+cost of its drain. The gain is that of all changes of its GPUs. Each step takes the unit with the largest gain above its
+price, of those that pay by the margin. Equal units are looked at once.
 
-A GPU of a unit turns MIG mode on or off only where that pays for the GPU by itself, so that none does beside the others
+A GPU of a unit turns MIG mode on or off only if that pays for the GPU by itself, so that none does beside the others
 for little.
 """
 
@@ -25,7 +25,7 @@ KINDS = 16
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """GPUs that change together: their places in the pool, and what the change costs."""
+    """GPUs that change together: their places in the pool, and the cost of the change."""
 
     places: tuple[int, ...]
     price_gpu_s: float
@@ -33,7 +33,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class UnitCuts:
-    """The changes of one unit. The price of the unit is shared out by gain, so that each pays where the unit does."""
+    """The changes of one unit. The price of the unit is shared out by gain, so each change pays if the unit does."""
 
     unit: int  # place in the units
     cuts: tuple[Cut, ...]
@@ -42,7 +42,7 @@ class UnitCuts:
 
 @dataclass(frozen=True, slots=True)
 class UnitsFound:
-    """The units that change, best first. `complete` is False where a bound on steps ended the search early."""
+    """The changing units, best first. `complete` is False if a bound on steps ended the search early."""
 
     changes: tuple[UnitCuts, ...]
     steps: int
@@ -66,7 +66,7 @@ def choose_units(
 ) -> UnitsFound:
     """Units with at most `most` changed GPUs. Only GPUs that may change by `state` do. Pure.
 
-    Of `prices`, `instance_s` says only whether that is supported (inf: not).
+    Of `prices`, only the support of a change is read from `instance_s` (inf: not supported).
     """
     free, left, found, spent = state.free.copy(), dict(enumerate(units)), list[UnitCuts](), 0
     coming, whole = state.coming.copy(), state.whole.copy()
@@ -119,7 +119,7 @@ def cuts_of(
 
 
 def _kind(state: PoolState, unit: Unit) -> tuple[object, ...]:
-    """Equal for units that are alike."""
+    """A key with one value for equal units."""
     at = list(unit.places)
     columns: tuple[I64 | F64, ...] = (state.used[at], state.free[at], state.barred[at])
     if state.leaves_gpu_s is not None:  # -1: it does not leave MIG mode

@@ -1,9 +1,8 @@
-"""Whole GPUs that could be had by turning MIG mode off: for gangs that wait, and for those that the demand mix expects.
+"""Whole GPUs to be had by turning MIG mode off: for waiting gangs, and for those expected by the demand mix.
 
-A gang that waits is seated member by member on the nodes where the fewest GPUs would have to change. A GPU that leaves
-MIG mode for it is worth the run time of the gang, as an instance is worth that of its request; at most the time until
-room that is reserved for the gang. All GPUs that a gang needs change, or none. Where the engine changes whole nodes,
-these are GPUs of nodes on which nothing runs.
+A waiting gang is seated member by member on the nodes with the fewest GPUs to change. A GPU that leaves MIG mode for it
+is worth the run time of the gang, as an instance is worth that of its request; at most the time until room reserved for
+the gang. All GPUs needed by a gang change, or none. If the engine changes whole nodes, these are GPUs of idle nodes.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _MANY = 1 << 20
 class WholeGang:
     """A gang (position) and the GPUs (places in the pool) that would leave MIG mode for it, each with its worth.
 
-    `nodes`: those where it uses GPUs that become whole already. Without `places` these serve it alone.
+    `nodes`: its nodes with GPUs that become whole already. Without `places` these serve it alone.
     """
 
     at: int
@@ -48,11 +47,11 @@ class WholeGang:
 
 @dataclass(frozen=True, slots=True)
 class WholeNeeds:
-    """What whole GPUs of a pool are needed for.
+    """The needs for whole GPUs of a pool.
 
-    `gangs` that wait, in the order of service. `kept` (places): free whole GPUs beside those that leave MIG mode for
-    them. `chances` [depth]: that at least 1, 2, ... whole GPUs are asked for beyond those free on other nodes or in
-    other pools. `expected`: mean number of GPUs asked for.
+    `gangs`: waiting ones, in the order of service. `kept` (places): free whole GPUs beside those that leave MIG mode
+    for them. `chances` [depth]: of requests for at least 1, 2, ... whole GPUs beyond those free on other nodes or in
+    other pools. `expected`: mean number of requested GPUs.
     """
 
     gangs: tuple[WholeGang, ...]
@@ -65,7 +64,7 @@ NO_NEEDS = WholeNeeds((), frozenset(), np.zeros(0), 0.0)
 
 
 def whole_needs(ctx: Context, pool: Pool, seen: Seen, switch_s: float, most: int) -> WholeNeeds:
-    """What whole GPUs of the pool are needed for. At most `most` GPUs change for one gang."""
+    """The needs for whole GPUs of the pool. At most `most` GPUs change for one gang."""
     node = ctx.observation.snapshot.gpus.node[pool.rows]
     seats = _Seats(ctx, node, seen)
     gangs = [
@@ -82,7 +81,7 @@ def whole_needs(ctx: Context, pool: Pool, seen: Seen, switch_s: float, most: int
 
 
 def with_needs(state: PoolState, seen: Seen, needs: WholeNeeds, gangs: Sequence[WholeGang]) -> PoolState:
-    """The pool with what its GPUs are worth as whole ones to these gangs."""
+    """The pool with the worth of its GPUs as whole ones to these gangs."""
     leaves_gpu_s = np.where(seen.leaving, 0.0, np.nan)
     for gang in gangs:
         leaves_gpu_s[list(gang.places)] = gang.worth_gpu_s
@@ -92,13 +91,13 @@ def with_needs(state: PoolState, seen: Seen, needs: WholeNeeds, gangs: Sequence[
 
 
 def partly_whole(gangs: Sequence[WholeGang], cuts: Sequence[Cut]) -> int:
-    """The last of the gangs for which some of its GPUs leave MIG mode but not all; -1: none."""
+    """The last of the gangs with some of its GPUs, but not all, leaving MIG mode; -1: none."""
     left = {cut.gpu for cut in cuts if cut.switches < 0}
     return max((number for number, gang in enumerate(gangs) if gang.places & left and gang.places - left), default=-1)
 
 
 def made_whole(ctx: Context, pool: Pool, gang: WholeGang) -> tuple[str, ...]:
-    """UUIDs of the GPUs that become whole for a gang: those that leave MIG mode now, and those of earlier changes."""
+    """UUIDs of the GPUs that become whole for a gang: those leaving MIG mode now, and those of earlier changes."""
     gpus = ctx.observation.snapshot.gpus
     coming = [row for row, record in records_of(ctx, gpus.uuid.tolist()) if _comes(record)] if gang.nodes else []
     earlier = [row for row in coming if int(gpus.node[row]) in gang.nodes]
@@ -107,7 +106,7 @@ def made_whole(ctx: Context, pool: Pool, gang: WholeGang) -> tuple[str, ...]:
 
 
 def _waiting(ctx: Context, pool: Pool) -> list[int]:
-    """Gangs of whole GPUs that find too few of them free, or too few on one node, and may use those of the pool."""
+    """Gangs of whole GPUs with too few of them free, or too few on one node, that may use those of the pool."""
     work, found = ctx.observation.snapshot.workloads, list[int]()
     for at in ctx.waiting(frozenset({Code.CAPACITY, Code.FRAGMENTED})):
         row = int(ctx.pending[at])
@@ -131,7 +130,7 @@ def _shape(ctx: Context, at: int) -> Shape:
 
 
 def _worth_gpu_s(ctx: Context, at: int, switch_s: float) -> float:
-    """What one GPU is worth to a gang: how much longer it uses it, up to the horizon."""
+    """Worth of one GPU to a gang: the longer time of its use, up to the horizon."""
     row = int(ctx.pending[at])
     run_s = float(ctx.run_low_s[at]) if ctx.known[at] else ctx.policy.regeometry.life_s
     start_s = min((held.start_s for held in ctx.plan.held if held.row == row), default=np.inf)
@@ -152,7 +151,7 @@ class _Seats:
         self.used: set[int] = set()
 
     def seat(self, at: int, worth_gpu_s: float, most: int) -> WholeGang | None:
-        """What the gang needs; None where it finds no room, or too many GPUs would change."""
+        """The needs of the gang; None if it finds no room, or too many GPUs would change."""
         ctx, shape = self._ctx, _shape(self._ctx, at)
         suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib)
         room = ctx.room(float(ctx.gap_end_s[at]), int(ctx.pending[at])).astype(np.int64)
@@ -186,7 +185,7 @@ class _Seats:
 
 
 def _coming(ctx: Context) -> I64:
-    """GPUs of each node that will be free whole ones when the change of their node ends. Shape [nodes].
+    """GPUs of each node that will be free whole ones at the end of the change of their node. Shape [nodes].
 
     They leave MIG mode, or stay whole while the engine stops their node for others.
     """
@@ -203,9 +202,9 @@ def _comes(record: RecutRecord) -> bool:
 
 
 def _expected(ctx: Context, pool: Pool, within_s: float) -> tuple[F64, float, int]:
-    """What the demand mix expects of members of one whole GPU that the pool could serve.
+    """Members of one whole GPU expected by the demand mix and open to the pool.
 
-    The chance [depth] that at least 1, 2, ... are asked for, their mean number, and the free GPUs that suit them.
+    The chance [depth] of requests for at least 1, 2, ..., their mean number, and the free GPUs suited to them.
     """
     found, names = mix_within(ctx, within_s), ctx.observation.snapshot.names.gpu_models
     if found is None:

@@ -37,11 +37,11 @@ class Ceiling(Deed):
         return "bound" if self.replicas >= 0 else "unbound"
 
     def lowers(self, uid: str, services: ServiceTable) -> bool:
-        """Whether it bounds; one that ends within the hour is a reversal."""
+        """True if it bounds; a ceiling that ends within the hour is a reversal."""
         return self.replicas >= 0
 
     def shrunk(self, subject: Subject) -> ShrunkService | None:
-        """The service with what it had."""
+        """The service with its former GPUs and replicas; None for the end of a ceiling."""
         return ShrunkService(self.owner, self.gpus, self.had, subject.revision) if self.replicas >= 0 else None
 
     def shown(self, row: int, snapshot: ClusterSnapshot) -> str:

@@ -1,4 +1,4 @@
-"""Facts of idle work beside those that every action reads (planning/facts.py)."""
+"""Facts of idle work beside the facts of every action (planning/facts.py)."""
 
 from __future__ import annotations
 

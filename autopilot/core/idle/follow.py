@@ -1,8 +1,8 @@
-"""Evidence over hours: since when work does nothing, what its owner did about it, and what it costs.
+"""Evidence over hours: the start of idle times, the answers of owners, and the cost of returns.
 
-All work is looked at once in each `idle.scan_s`, at multiples of it, so ticks in between change nothing. A look that
-shows a workload busy, or a change of its memory, ends its record. A look that knows nothing (blackout, start-up,
-re-cut) neither ends it nor counts for it. Outcomes of notices, suspensions and returns are followed at every tick.
+All work is looked at once in each `idle.scan_s`, at multiples of it, so ticks in between change nothing. A look at a
+busy workload, or at a change of its memory, ends its record. A look without knowledge (blackout, start-up, re-cut)
+neither ends it nor counts for it. Outcomes of notices, suspensions and returns are followed at every tick.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STANDS = (IdleStep.SEEN, IdleStep.NOTIFIED, IdleStep.MARKED)
 
 
 def remember_idle(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory with what this observation shows of idle work; empty where no action on it is on."""
+    """Memory with the idle work of this observation; empty while no action on it is on."""
     policy, known = tick.policy, memory.idle
     if not any(policy.modes.on(effect) for effect in STEPS):
         return memory if known == IdleMemory() else replace(memory, idle=IdleMemory())
@@ -60,7 +60,7 @@ def remember_idle(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 def settle_notices(
     memory: ControllerMemory, outcomes: Iterable[Outcome], _now_s: float, _policy: Policy
 ) -> ControllerMemory:
-    """Memory with the notices that were given. An outcome counts in a blind tick too."""
+    """Memory with the notices given. An outcome counts in a blind tick too."""
     done = {each.instruction_id: each for each in outcomes if each.kind == OutcomeKind.DONE}
     if not done or not memory.idle.records:
         return memory
@@ -74,20 +74,20 @@ def settle_notices(
 
 
 def next_look_s(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -> float:
-    """When all work is looked at next; inf without telemetry or work."""
+    """Time of the next look at all work; inf without telemetry or work."""
     if not snapshot.telemetry.windows_s or not len(snapshot.placements.gpu):
         return inf
     return memory.idle.look_s + policy.idle.scan_s
 
 
 def owner_of(snapshot: ClusterSnapshot, row: int) -> str:
-    """Whose work it is: the tenant, and the user where one is stated."""
+    """The owner of the work: the tenant, and the user if one is stated."""
     work = snapshot.workloads
     return f"{snapshot.names.tenants[int(work.tenant[row])]}/{work.user[row]}"
 
 
 def patience(owner: IdleOwner | None, policy: Policy) -> float:
-    """By what the window and the graces of an owner are multiplied: returns raise it, and so does their cost."""
+    """Factor on the window and the graces of an owner: returns raise it, and so does their cost."""
     if owner is None:
         return 1.0
     cost = owner.waited_gpu_s / max(owner.freed_gpu_s, 1.0)
@@ -95,7 +95,7 @@ def patience(owner: IdleOwner | None, policy: Policy) -> float:
 
 
 def return_cost_gpu_s(owner: IdleOwner | None, freed_gpu_s: float, policy: Policy) -> float:
-    """Expected cost of an owner coming back while others use what was freed.
+    """Expected cost of an owner's return while others use the freed GPUs.
 
     Measured as his patience is: GPU-seconds of waiting for each one freed, and his early returns. 0 without a record.
     """
@@ -103,7 +103,7 @@ def return_cost_gpu_s(owner: IdleOwner | None, freed_gpu_s: float, policy: Polic
 
 
 def enter_steps(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory with the accepted marks of a plan, and the services that it scales down with what they had."""
+    """Memory with the accepted marks of a plan, and its scaled-down services with their former replicas."""
     records, shrunk = dict(memory.idle.records), dict(memory.idle.shrunk)
     for each in planned.plan.proposals:
         if not each.accepted:
@@ -161,7 +161,7 @@ def _followed(
 def _shrunk_followed(
     known: IdleMemory, snapshot: ClusterSnapshot, asked: set[str], now_s: float, policy: Policy
 ) -> IdleMemory:
-    """Services that were scaled down: when the ceiling is seen, when it ends, and when the replicas serve again."""
+    """Services scaled down: the ceiling is seen, it ends, and the replicas serve again."""
     services, shrunk, owners = snapshot.services, dict(known.shrunk), dict(known.owners)
     records: Mapping[str, IdleRecord] = known.records
     rows = {str(uid): row for row, uid in enumerate(services.uid.tolist())}
@@ -194,7 +194,7 @@ def _shrunk_followed(
 
 
 def _returned(owner: IdleOwner, away_s: float, gpus: float, now_s: float, policy: Policy) -> IdleOwner:
-    """An owner who is back after `away_s`."""
+    """An owner, back after `away_s`."""
     return replace(
         owner,
         returns=owner.returns + 1,
@@ -207,7 +207,7 @@ def _returned(owner: IdleOwner, away_s: float, gpus: float, now_s: float, policy
 def _without_service(
     records: Mapping[str, IdleRecord], snapshot: ClusterSnapshot, service: int, owner: str
 ) -> dict[str, IdleRecord]:
-    """Records without those of a service whose owner is back, so that its new replicas do not continue the old ones."""
+    """Records without those of a service of a returned owner, so that its new replicas do not continue the old ones."""
     work = snapshot.workloads
     replicas = set(work.uid[work.service == service].tolist())
     return {
@@ -263,7 +263,7 @@ def _looked(known: IdleMemory, snapshot: ClusterSnapshot, now_s: float, grid_s: 
 
 
 def _changes(snapshot: ClusterSnapshot) -> Bools:
-    """Work with a GPU or instance whose memory in use changes. Shape [workloads]."""
+    """Work with a change of used memory on a GPU or instance. Shape [workloads]."""
     parts, found = parts_of(snapshot), np.zeros(len(snapshot.workloads.id), np.bool_)
     found[parts.workload[memory_changes(snapshot)[parts.entity]]] = True
     return found
@@ -290,7 +290,7 @@ def _inherited(records: dict[str, IdleRecord], owner: str, entities: tuple[str, 
 
 
 def _entities(snapshot: ClusterSnapshot, rows: np.ndarray) -> dict[int, tuple[str, ...]]:
-    """Names of the GPUs and instances that each of these workloads holds, by row."""
+    """Names of the GPUs and instances of each of these workloads, by row."""
     held = snapshot.placements
     found: dict[int, list[str]] = {row: [] for row in rows.tolist()}
     for entry in np.flatnonzero(np.isin(held.workload, rows)).tolist():
@@ -323,9 +323,9 @@ def _score(
 
 @dataclass(frozen=True, slots=True)
 class IdleScore:
-    """GPUs of running work by tenant: those that can be judged, and the idle ones within and above the guarantee.
+    """GPUs of running work by tenant: those open to judgement, and the idle ones within and above the guarantee.
 
-    Arrays are [tenants]. Work that is idle by weak evidence only is judged, and does not count as idle.
+    Arrays are [tenants]. Work idle by weak evidence only is judged, and does not count as idle.
     """
 
     judged_gpus: F64
@@ -351,7 +351,7 @@ def _shares(snapshot: ClusterSnapshot, found: Holdings) -> IdleScore:
 
 
 def borrowed_share(snapshot: ClusterSnapshot) -> F64:
-    """The share of what each queue holds that is above its guarantee. Shape [queues]."""
+    """The share of each queue's GPUs above its guarantee. Shape [queues]."""
     queues = snapshot.queues
     held = held_gpus(snapshot, snapshot.workloads.queue, len(queues.id))
     owned = queues.guarantee.sum(axis=1) if queues.guarantee.size else np.zeros(len(queues.id))

@@ -1,4 +1,4 @@
-"""Idle work as victims: which of it may go together, what its return costs, and what is stated of it."""
+"""Idle work as victims: the sets that may go together, the cost of a return, and the facts stated."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def takes_idle(ctx: Context, at: int, due: Mapping[int, Rung]) -> Takes:
 
 
 def _above_guarantees(ctx: Context, chosen: Sequence[Target], unmarked: Mapping[int, float]) -> bool:
-    """Whether work without a mark is above the guarantee of its queue also when the rest of it has left.
+    """True if work without a mark is above the guarantee of its queue also after the rest of it has left.
 
-    `unmarked`: what it holds, as the quota ledger counts it, by row.
+    `unmarked`: its GPUs as counted by the quota ledger, by row.
     """
     gone: dict[int, list[float]] = {}
     for each in chosen:
@@ -71,7 +71,7 @@ def returns_gpu_s(ctx: Context, rows: Iterable[int], freed_s: float) -> float:
 
 
 def idle_facts(ctx: Context, rows: Iterable[int]) -> tuple[Evidence, ...]:
-    """For how long suspended work has done nothing, since when its owners know, and who they are."""
+    """Idle time of suspended work, time since its owners know, and the owners."""
     records = [ctx.memory.idle.records[str(ctx.observation.snapshot.workloads.uid[row])] for row in rows]
     owners = sorted({each.owner for each in records})
     return (

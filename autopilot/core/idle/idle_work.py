@@ -1,4 +1,4 @@
-"""Idle work in one tick: what the ladder allows to take, by one rule for every action that takes it."""
+"""Idle work in one tick: the work that the ladder allows to take, by one rule for every action that takes it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ def steps_under_way(ctx: Context) -> set[str]:
 
 
 def borrowed(ctx: Context, rung: Rung) -> bool:
-    """Whether the queue of the work holds more than its guarantee."""
+    """True if the queue of the work holds more than its guarantee."""
     queue = int(ctx.observation.snapshot.workloads.queue[rung.row])
     return not ctx.quota.ledger.within_guarantee(queue, 0.0, (ALL,))
 
 
 def may_take(ctx: Context, rung: Rung) -> bool:
-    """Whether the ladder allows to take this work from its owner now: above the guarantee of its queue after the grace
-    of its notice, inside it after the grace of its mark.
+    """True if the ladder allows to take this work from its owner now.
+
+    Above the guarantee of its queue that is after the grace of its notice, inside it after the grace of its mark.
     """
     if rung.advice or ctx.now_s < rung.suspend_s or rung.row in ctx.plan.leaving:
         return False
@@ -45,8 +46,9 @@ def may_suspend(ctx: Context) -> dict[int, Rung]:
 
 
 def suspends_for(ctx: Context, mode: Mode) -> bool:
-    """Whether an action in this mode may suspend idle work too: `suspend_idle` may act with as little approval, and is
-    neither paused nor capped.
+    """True if an action in this mode may suspend idle work too.
+
+    `suspend_idle` may then act with as little approval, and is neither paused nor capped.
     """
     modes, memory = ctx.policy.modes, ctx.memory
     if not (modes.auto(Effect.PARK) if mode == Mode.AUTO else modes.acts(Effect.PARK)):

@@ -1,11 +1,10 @@
-"""The ladder: notify the owner, mark the work, suspend it, or scale its service down. No step is due before the one
-before it is done.
+"""The ladder: notify the owner, mark the work, suspend it, or scale its service down.
 
-A step waits for its grace, by SLO class, multiplied by the patience that the owner has earned. For interactive work
-only working hours count. No work is suspended before `idle.gone_s`: owners who are away for longer seldom come back
-soon. Work that is known to be idle by weak evidence only, that is of a protected class or opted out is left to a
-person. So are replicas of a service that has to keep all of them, and those of every service while `shrink_idle` may
-not act.
+No step is due before the one before it is done. A step waits for its grace, by SLO class, multiplied by the earned
+patience of the owner. For interactive work only working hours count. No work is suspended before `idle.gone_s`: owners
+away for longer seldom come back soon. Work known to be idle by weak evidence only, of a protected class or opted out is
+left to a person. So are replicas of a service that has to keep all of them, and those of every service while
+`shrink_idle` may not act.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from autopilot.core.model.work import named
 class Rung:
     """One workload on the ladder, as of the newest look.
 
-    `notice_s` is when its owner may be notified, `next_s` when the grace of its latest step ends (inf before the
-    notice), `suspend_s` when it may be suspended if that step allows it.
+    `notice_s`: the earliest time of a notice to its owner. `next_s`: the end of the grace of its latest step (inf
+    before the notice). `suspend_s`: the earliest time of its suspension, if that step allows it.
     """
 
     row: int
@@ -46,7 +45,7 @@ class Rung:
 
 
 def rungs(memory: ControllerMemory, snapshot: ClusterSnapshot, policy: Policy) -> tuple[Rung, ...]:
-    """All work that the newest look showed idle and that still is, most idle GPU-seconds first."""
+    """All work idle at the newest look and since, most idle GPU-seconds first."""
     work, known = snapshot.workloads, memory.idle
     if not known.records:
         return ()
@@ -87,7 +86,7 @@ def _rung(
 
 
 def _may_shrink(snapshot: ClusterSnapshot, service: int, policy: Policy) -> bool:
-    """Whether a step may follow for the replicas of a service: it has more than it keeps, and a ceiling reaches it."""
+    """True if a step may follow for the replicas of a service: it has more than it keeps, and a ceiling reaches it."""
     services = snapshot.services
     if not policy.modes.acts(Effect.CEILING) or service >= len(services.id):
         return False
@@ -96,5 +95,5 @@ def _may_shrink(snapshot: ClusterSnapshot, service: int, policy: Policy) -> bool
 
 
 def ladder_timers_s(found: Iterable[Rung]) -> list[float]:
-    """When a step becomes due by time alone."""
+    """Times at which a step becomes due by time alone."""
     return [time_s for rung in found for time_s in (rung.notice_s, rung.next_s, rung.suspend_s) if time_s < inf]

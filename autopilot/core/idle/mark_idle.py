@@ -36,7 +36,7 @@ REPLICA = Case(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One mark for each workload whose notice has stood for its grace."""
+    """One mark for each workload with a notice older than its grace."""
     work = ctx.observation.snapshot.workloads
     for rung in ladder(ctx):
         due = rung.record.step == IdleStep.NOTIFIED and ctx.now_s >= rung.next_s and not rung.advice

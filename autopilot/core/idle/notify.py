@@ -24,6 +24,6 @@ class Notify(Deed):
     kind: Literal["notify"] = field(default=KIND, init=False)
 
     def told(self, place: str) -> str:
-        """What its owner reads."""
+        """The words for its owner."""
         idle, grace = format_duration(self.idle_s), format_duration(self.grace_s)
         return f"notify its owner: nothing done for {idle}, grace {grace}"

@@ -1,6 +1,6 @@
-"""Notify the owner of work that holds GPUs without using them: the first step of the ladder (core/idle/ladder.py).
+"""Notify the owner of work on unused GPUs: the first step of the ladder (core/idle/ladder.py).
 
-Work that no step may touch gets a note instead, a recommendation to a person: work with weak evidence, replicas of
+Work out of reach of every step gets a note instead, a recommendation to a person: work with weak evidence, replicas of
 services, protected classes, work that opted out, and work inside its guarantee that is not preemptible.
 """
 
@@ -63,7 +63,7 @@ DAY_HOURS = 24
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """A notice for work on which the ladder may act, a note for the rest; each hour the score, each day the sizes."""
+    """A notice for work open to the ladder, a note for the rest; each hour the score, each day the sizes."""
     if ctx.memory.idle.hour_s == ctx.now_s:
         _score(ctx)
         if floor(ctx.now_s / HOUR_S) % DAY_HOURS == 0:
@@ -104,7 +104,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _score(ctx: Context) -> None:
-    """GPU-hours that tenants held idle, the most first."""
+    """GPU-hours held idle by tenants, the most first."""
     held = {
         name: (sum(day[1] for day in days), sum(day[2] for day in days), len(days))
         for name, days in ctx.memory.idle.held_gpu_s.items()
@@ -121,7 +121,7 @@ def _score(ctx: Context) -> None:
 
 
 def _sizes(ctx: Context) -> None:
-    """What would do for work that used little for long, the largest saving first."""
+    """Sufficient sizes for work of little use for long, the largest saving first."""
     snapshot = ctx.observation.snapshot
     work, nodes = snapshot.workloads, snapshot.nodes
     due = {
@@ -150,7 +150,7 @@ def _sizes(ctx: Context) -> None:
 
 
 def _services(ctx: Context) -> None:
-    """Services with replicas beyond what they keep, all idle for long enough, at each look; the largest gain first."""
+    """Services with replicas beyond those they keep, all idle for long enough, at each look; the largest gain first."""
     snapshot = ctx.observation.snapshot
     work, services = snapshot.workloads, snapshot.services
     idle: dict[int, list[Rung]] = {}
@@ -178,12 +178,12 @@ def _services(ctx: Context) -> None:
 
 
 def worth_gpu_s(ctx: Context, rung: Rung) -> float:
-    """GPU-seconds that it is expected to hold idle: gaps of owners have a heavy tail, so as long again as until now."""
+    """Expected idle GPU-seconds from now: gaps of owners have a heavy tail, so as long again as until now."""
     return rung.record.gpus * min(ctx.now_s - rung.record.since_s, ctx.policy.horizon_s)
 
 
 def facts(ctx: Context, rung: Rung) -> tuple[Evidence, ...]:
-    """What every step states."""
+    """The facts of every step."""
     return (
         Evidence("idle_for", round(ctx.now_s - rung.record.since_s, 3), "s"),
         Evidence("gpus", round(rung.record.gpus, 3), "GPUs without activity"),

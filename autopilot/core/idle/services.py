@@ -1,8 +1,8 @@
-"""Replicas that an idle service keeps.
+"""Replicas kept by an idle service.
 
-A service may go to zero only where its owner declares a minimum of 0 and names a signal by which it is woken, and that
-signal was seen fresh: without it no request could bring the service back. Every other service stops at its minimum, and
-at one replica at least.
+A service may go to zero only if its owner declares a minimum of 0 and names a signal that wakes it, and that signal was
+seen fresh: without it no request could bring the service back. Every other service stops at its minimum, and at one
+replica at least.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autopilot.core.model.units import format_duration
 
 
 def kept_replicas(services: ServiceTable, row: int, policy: Policy) -> tuple[int, str]:
-    """The least replicas of an idle service, and why."""
+    """The least replicas of an idle service, and the reason."""
     least, age_s = int(services.min_replicas[row]), float(services.wake_age_s[row])
     if least > 0:
         return least, "its owner keeps at least that"
@@ -45,13 +45,13 @@ OUT_OF_REACH = {
 
 
 def out_of_reach(services: ServiceTable, row: int, replicas: int) -> str:
-    """Why no ceiling of `replicas` reaches a service; "" where one does."""
+    """The reason why no ceiling of `replicas` reaches a service; "" if one does."""
     way = CeilingWay(int(services.ceiling_way[row]))
     return "" if way == CeilingWay.TO_ZERO and replicas == 0 else OUT_OF_REACH.get(way, "")
 
 
 def unused(services: ServiceTable, row: int, policy: Policy) -> bool:
-    """Whether no request for a service is seen, for certain: what is unknown or old counts as use.
+    """True if certainly no request for a service is seen: unknown or old figures count as use.
 
     A service without an autoscaler has no metric of load.
     """
@@ -74,7 +74,7 @@ def shrunk_rows(services: ServiceTable) -> list[int]:
 
 
 def why_back(snapshot: ClusterSnapshot, row: int, record: ShrunkService | None, policy: Policy, now_s: float) -> str:
-    """Why the ceiling of a service ends; "" where it may stay. In doubt it ends."""
+    """The reason for the end of a service's ceiling; "" if it may stay. In doubt it ends."""
     services, work = snapshot.services, snapshot.workloads
     ceiling, ours = int(services.ceiling[row]), work.service == row
     if record is not None and record.generation != services.generation[row]:

@@ -1,9 +1,9 @@
-"""Scale an idle service down to what its owner keeps, while other work waits. It has its replicas back when it is used.
+"""Scale an idle service down to the replicas kept by its owner, while other work waits. They come back on use.
 
 The last step on idle work, for services alone: every replica does nothing, its owner had a notice (and a mark inside a
 guarantee) for its grace, and no request is seen. A ceiling bounds the replicas: the minimum of the owner, and zero only
-where a signal that wakes the service is seen (core/idle/services.py). It lapses by itself unless it is renewed, and is
-lifted at once when requests, load, a change by the owner or anything unknown is seen.
+if a signal that wakes the service is seen (core/idle/services.py). It lapses by itself unless it is renewed, and is
+lifted at once on requests, load, a change by the owner or anything unknown.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LOOK_S = 30.0
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Ceilings that end come first, then those that are renewed, then at most one new one."""
+    """Ceilings that end come first, then renewed ones, then at most one new one."""
     services, under_way = ctx.observation.snapshot.services, _under_way(ctx)
     for row in shrunk_rows(services):
         record = ctx.memory.idle.shrunk.get(str(services.uid[row]))
@@ -75,13 +75,13 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _under_way(ctx: Context) -> set[str]:
-    """Services whose ceiling is being changed, by uid."""
+    """Services with a change of their ceiling under way, by uid."""
     effects = (entry.instruction for entry in ctx.memory.effects.in_flight.values())
     return {effect.subject.uid for effect in effects if effect.operation.bounds}
 
 
 def _others_wait(ctx: Context) -> bool:
-    """Whether work waits: GPUs that nobody asks for are left to the service."""
+    """True if work waits: GPUs that nothing asks for are left to the service."""
     return bool(ctx.waiting())
 
 

@@ -1,9 +1,9 @@
-"""The right size of under-used work: what it used at most over days, and what would do.
+"""The right size of under-used work: its greatest use over days, and a sufficient size.
 
-Work is watched while it uses at most half of the GPUs that it holds: SM activity over the longest window, all parts
-measured. Any window above that, a shared GPU and a coarse counter end the watch, so the figures are the most that
-any window showed. What would do is the smallest MIG instance of the GPU model, or the fewest whole GPUs, with
-`HEADROOM` on activity and memory. It is advice; nothing acts on it.
+Work is watched while it uses at most half of its GPUs: SM activity over the longest window, all parts measured. Any
+window above that, a shared GPU and a coarse counter end the watch, so the figures are the most of any window. A
+sufficient size is the smallest MIG instance of the GPU model, or the fewest whole GPUs, with `HEADROOM` on activity and
+memory. It is advice; nothing acts on it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADROOM = 1.25
 
 
 def watched(known: Mapping[str, SizeRecord], snapshot: ClusterSnapshot, now_s: float) -> dict[str, SizeRecord]:
-    """Records after a look at all work; those of work that is gone or used more are dropped."""
+    """Records after a look at all work, without those of vanished or busier work."""
     work, table = snapshot.workloads, snapshot.telemetry
     if not table.windows_s:
         return dict(known)
@@ -58,9 +58,9 @@ def watched(known: Mapping[str, SizeRecord], snapshot: ClusterSnapshot, now_s: f
 
 
 def right_size(record: SizeRecord, model: str, gpu_mib: float) -> str:
-    """What would do for that use on this GPU model: `2g.20gb`, `2 GPUs`; "" where nothing smaller would.
+    """A sufficient size for that use on this GPU model: `2g.20gb`, `2 GPUs`; "" if nothing smaller suffices.
 
-    `gpu_mib` is the memory of a whole GPU; NaN where it is unknown.
+    `gpu_mib` is the memory of a whole GPU; NaN if unknown.
     """
     gpus, need_mib = record.most_gpus * HEADROOM, record.most_mib * HEADROOM
     facts = find_gpu_model(model)

@@ -57,7 +57,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _submit(ctx: Context, at: int, found: Scenario, submit: Submit) -> bool:
-    """Propose one start; True when it is accepted."""
+    """Propose one start; True if it is accepted."""
     draft = pipelined_draft(ctx, SUSPEND, at, found, worth_gpu_s(ctx, at, found), net_of_waiting=True)
     facts = idle_facts(ctx, [give.row for give in found.evictions])
     accepted = submit(replace(draft, evidence=(*draft.evidence, *facts)))
