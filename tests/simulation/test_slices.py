@@ -29,7 +29,8 @@ def watched(row: Capability, trespasses: set[tuple[str, str]]) -> Capability:
 
         return watching
 
-    return replace(row, absorb=watch(row.absorb), commit=watch(row.commit))
+    absorb, commit = row.absorb and watch(row.absorb), row.commit and watch(row.commit)
+    return replace(row, absorb=absorb, commit=commit)
 
 
 def test_no_capability_changes_the_slice_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ CAPABILITIES: tuple[Capability, ...] = (
 def absorb(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory after each capability has followed what the tick shows."""
     for capability in CAPABILITIES:
-        if capability.blind or not tick.blind:
+        if capability.absorb is not None and (capability.blind or not tick.blind):
             memory = capability.absorb(memory, tick)
     return memory
 
@@ -182,5 +182,6 @@ def absorb(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 def commit(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
     """Memory after each capability has kept what was decided."""
     for capability in CAPABILITIES:
-        memory = capability.commit(memory, planned)
+        if capability.commit is not None:
+            memory = capability.commit(memory, planned)
     return memory

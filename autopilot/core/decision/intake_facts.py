@@ -30,7 +30,8 @@ def _settled(clock: Reading, outcomes: tuple[Outcome, ...], now_s: float, policy
     """Memory after the outcomes that count in every tick."""
     memory = clock.memory
     for capability in CAPABILITIES:
-        memory = capability.settle(memory, outcomes, now_s, policy)
+        if capability.settle is not None:
+            memory = capability.settle(memory, outcomes, now_s, policy)
     return memory
 
 

@@ -85,7 +85,8 @@ def reconcile(
     wake_at_s = wake_at(memory, planned, planner, actions)
     memory = replace(memory, tick=observation.tick, now_s=observation.now_s, wake_at_s=wake_at_s)
     notes = (*notes, *tick.notes, *moving.notes, *_notes(before, observation, planner, instructions))
-    notes += tuple(note for capability in CAPABILITIES for note in capability.notes(before, memory, policy))
+    for each in CAPABILITIES:
+        notes += each.notes(before, memory, policy) if each.notes is not None else ()
     return Step(
         memory,
         Decision(observation.tick, observation.now_s, chosen, held_by, notes, tick.losses, tick.realised),

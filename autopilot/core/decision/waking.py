@@ -25,10 +25,10 @@ def wake_at(memory: ControllerMemory, planned: Planned, planner: Planner, action
     now_s = planned.now_s
     if planner.bound_hit:
         return now_s + 1.0
-    timers = [timer for capability in CAPABILITIES for timer in capability.timers(memory, planned)]
+    timers = [timer for each in CAPABILITIES if each.timers is not None for timer in each.timers(memory, planned)]
     timers += planner.ctx.plan.wake_s
     timers += _guaranteed_until_s(planner.ctx, planned.plan)
-    timers += [timer for action in actions for timer in action.timers(planner.ctx)]
+    timers += [timer for each in actions if each.timers is not None for timer in each.timers(planner.ctx)]
     timers.append(_next_review_s(planned.plan, planner, planned.policy))
     return min((timer for timer in timers if timer > now_s), default=float("inf"))
 

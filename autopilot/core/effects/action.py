@@ -11,11 +11,6 @@ from autopilot.core.model.policy import Policy
 from autopilot.core.planning.context import Context
 
 
-def no_timers(_ctx: Context) -> list[float]:
-    """Timers of an action that decides nothing anew by time alone, or appends to `Context.wake_s` while it proposes."""
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class Action:
     """An action: its purpose, its proposing function, and every case of its proposals and notes."""
@@ -27,7 +22,8 @@ class Action:
     notes: tuple[NoteCase, ...] = ()
     explains_waiting: bool = False  # it runs also when its mode is off: it says why each gang waits
     displaces: bool = False  # it starts gangs that wait on GPUs of running work: for approved gangs first
-    timers: Callable[[Context], list[float]] = no_timers  # when it wants to be asked again, whatever its mode
+    # times at which it wants to be asked again, whatever its mode; None where it appends to `Context.wake_s`, or none
+    timers: Callable[[Context], list[float]] | None = None
 
     def mode(self, policy: Policy) -> Mode:
         """Its mode; an action without one is on."""

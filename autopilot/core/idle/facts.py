@@ -33,4 +33,8 @@ class IdleFacts(SnapshotFacts):
 
 def ladder(ctx: Context) -> tuple[Rung, ...]:
     """Idle work of this tick, by the newest look."""
-    return IdleFacts(observation=ctx.observation, policy=ctx.policy, kept=ctx.kept, recalled=ctx.recalled).rungs
+
+    def table() -> IdleFacts:
+        return IdleFacts(observation=ctx.observation, policy=ctx.policy, kept=ctx.kept, recalled=ctx.recalled)
+
+    return ctx.once(IdleFacts, table).rungs

@@ -73,38 +73,16 @@ class Planned:
         return self.observation.now_s
 
 
-def unchanged(memory: ControllerMemory, _given: object) -> ControllerMemory:
-    """A capability with nothing to do here."""
-    return memory
-
-
-def as_before(
-    memory: ControllerMemory, _outcomes: tuple[Outcome, ...], _now_s: float, _policy: Policy
-) -> ControllerMemory:
-    """A capability for which an outcome alone means nothing."""
-    return memory
-
-
-def no_timers(_memory: ControllerMemory, _planned: Planned) -> Iterable[float]:
-    """A capability whose slice decides nothing anew by time alone."""
-    return ()
-
-
-def no_notes(_before: ControllerMemory, _memory: ControllerMemory, _policy: Policy) -> tuple[Note, ...]:
-    """A capability that says nothing of what changed."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One row of the table."""
+    """One row of the table. A function that is None has nothing to do for this capability."""
 
     name: str
     owns: tuple[str, ...]  # slices that its functions may change
     place: str  # why it stands where it does
-    settle: Callable[[ControllerMemory, tuple[Outcome, ...], float, Policy], ControllerMemory] = as_before
-    absorb: Callable[[ControllerMemory, Tick], ControllerMemory] = unchanged
+    settle: Callable[[ControllerMemory, tuple[Outcome, ...], float, Policy], ControllerMemory] | None = None
+    absorb: Callable[[ControllerMemory, Tick], ControllerMemory] | None = None
     blind: bool = False  # `absorb` also runs in a blind tick
-    commit: Callable[[ControllerMemory, Planned], ControllerMemory] = unchanged
-    timers: Callable[[ControllerMemory, Planned], Iterable[float]] = no_timers
-    notes: Callable[[ControllerMemory, ControllerMemory, Policy], tuple[Note, ...]] = no_notes  # before, after
+    commit: Callable[[ControllerMemory, Planned], ControllerMemory] | None = None
+    timers: Callable[[ControllerMemory, Planned], Iterable[float]] | None = None
+    notes: Callable[[ControllerMemory, ControllerMemory, Policy], tuple[Note, ...]] | None = None  # before, after

@@ -296,14 +296,12 @@ class Context(Facts):
         """
         gone = len(self.quota.leaving)  # it only grows
         if self.memo.settled[0] != gone:
-            may: list[bool] = self._old_and_saved().tolist()
-            self.memo.settled = (gone, {inf: self.quota.running().only(lambda claim: may[claim.row])})
+            self.memo.settled = (gone, {inf: self.quota.running().only(self._old_and_saved().tolist())})
         known = self.memo.settled[1]
         if most_gpus not in known:
-            instances = self.observation.snapshot.workloads.mig_profile >= 0
-            known[most_gpus] = known[inf].only(
-                lambda claim: claim.gpus <= most_gpus or claim.elastic or bool(instances[claim.row])
-            )
+            keep = self.observation.snapshot.workloads.mig_profile >= 0
+            keep[[claim.row for claim in known[inf] if claim.gpus <= most_gpus or claim.elastic]] = True
+            known[most_gpus] = known[inf].only(keep.tolist())
         return known[most_gpus]
 
     def _old_and_saved(self) -> Bools:

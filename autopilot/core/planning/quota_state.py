@@ -127,7 +127,9 @@ class Quota:
             return every
         seen = self._seen.get(owed)
         if seen is None or seen[0] != len(self.leaving):
-            seen = self._seen[owed] = (len(self.leaving), every.only(lambda claim: claim.row not in self.leaving))
+            stays = np.ones(len(self.snapshot.workloads.id), np.bool_)
+            stays[list(self.leaving)] = False
+            seen = self._seen[owed] = (len(self.leaving), every.only(stays.tolist()))
         return seen[1]
 
     @property

@@ -64,9 +64,9 @@ class Running(list[Claim]):
 
     source: Running | None = None
 
-    def only(self, keep: Callable[[Claim], bool]) -> Running:
-        """These gangs, as far as `keep` says."""
-        found = Running(claim for claim in self if keep(claim))
+    def only(self, keep: Sequence[bool]) -> Running:
+        """These gangs, as far as `keep` [workloads] is true."""
+        found = Running(claim for claim in self if keep[claim.row])
         found.source = self.source or self
         return found
 
