@@ -1,4 +1,4 @@
-"""The HTTP API over what the service publishes. It reads the latest step, stores commands, and decides nothing.
+"""The HTTP API over the published steps of the service. It reads the latest step, stores commands, and decides nothing.
 
 One file per router in `routers/`, and one table of them in `app.py`.
 """

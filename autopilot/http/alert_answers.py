@@ -1,4 +1,4 @@
-"""What the routes of alerts and runbooks answer, for the OpenAPI schema; see `answers`."""
+"""Answers of the routes of alerts and runbooks, for the OpenAPI schema; see `answers`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class AlertRows(TypedDict):
 
 
 class DeliveryTaken(TypedDict):
-    """What was received, how much of it was new, how many alerts the sender left out, and why others are refused."""
+    """Counts of received alerts, of news among them, and of alerts left out by the sender; reasons for refused ones."""
 
     received: int
     changed: int
@@ -75,7 +75,7 @@ class DeliveryTaken(TypedDict):
 
 
 class RunbookRow(TypedDict):
-    """A runbook and the actions that it may ask for."""
+    """A runbook and its possible actions."""
 
     alert: str
     subject: str
@@ -89,7 +89,7 @@ class RunbookRows(TypedDict):
 
 
 class AskedAction(TypedDict):
-    """An action that a runbook asks for."""
+    """An action requested by a runbook."""
 
     action: str
     why: str

@@ -1,7 +1,7 @@
-"""What the API answers, for its OpenAPI schema. Answers are not checked against it while they are sent; a test does.
+"""Answers of the API, for its OpenAPI schema. Answers are not checked against it while they are sent; a test does.
 
-Times `_s` are seconds of the cluster's clock, `_gpu_s` GPU-seconds; `at` is the date, where it has one. null: not
-measured, or there is none. Fields are only ever added, so a client ignores those that it does not know.
+Times `_s` are seconds of the cluster's clock, `_gpu_s` GPU-seconds; `at` is the date, if it has one. null: not
+measured, or there is none. Fields are only ever added, so a client ignores unknown ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Number = float | None
 
 
 def stated(answer: Any) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that answers 200 with this document."""
+    """The `responses` of a route with this document at status 200."""
     return {200: {"model": answer}}
 
 
@@ -23,7 +23,7 @@ def stated(answer: Any) -> dict[int | str, dict[str, Any]]:
 
 
 class StaleRow(TypedDict):
-    """What is not known as of now. `age_s`: of what was known last; null: it never was, or has no age."""
+    """Data not known as of now. `age_s`: age of the last known; null: never known, or without age."""
 
     what: str
     age_s: Number
@@ -62,7 +62,7 @@ class Summary(TypedDict):
 
 
 class PolicyInForce(TypedDict):
-    """The policy, and why its file is not in force."""
+    """The policy, and the reason for its file not being in force."""
 
     name: str
     problem: str | None
@@ -108,7 +108,7 @@ class Remark(TypedDict):
 
 
 class WaitingFor(TypedDict):
-    """How many workloads wait for one reason, in words for one of them."""
+    """Number of workloads waiting for one reason, with the words for one of them."""
 
     code: str
     workloads: int
@@ -131,7 +131,7 @@ class HeldFor(TypedDict):
 
 
 class SourceHealth(TypedDict):
-    """How the last read of one collector went. `problem`: why it had no data.
+    """The last read of one collector. `problem`: reason for missing data.
 
     `age_s`: of its newest data, in seconds of the service's monotonic clock.
     """
@@ -156,7 +156,7 @@ class ListHealth(TypedDict):
 
 
 class Missing(TypedDict):
-    """What a collector could not tell; "" for all objects, or all signals."""
+    """Data missing from a collector; "" for all objects, or all signals."""
 
     source: str
     object_id: str
@@ -172,7 +172,7 @@ class WhoAsks(TypedDict):
 
 
 class FailedAttempt(TypedDict):
-    """An attempt at an effect that failed, met a conflict or was declined. `cause` as in docs/operations.md."""
+    """A failed attempt at an effect, also one declined or in conflict. `cause` as in docs/operations.md."""
 
     at_s: float
     at: str | None
@@ -187,7 +187,7 @@ class FailedAttempt(TypedDict):
 
 
 class DeniedRequest(TypedDict):
-    """A request of a known caller whose role was too low."""
+    """A request of a known caller with too low a role."""
 
     at_s: float
     at: str | None
@@ -198,7 +198,7 @@ class DeniedRequest(TypedDict):
 
 
 class ControllerState(TypedDict):
-    """What the controller knows, whether it may act, and how its sources answer."""
+    """The controller's state: its view, its right to act, and the health of its sources."""
 
     tick: int
     now_s: float
@@ -227,7 +227,7 @@ class ControllerState(TypedDict):
 
 
 class Obeyed(TypedDict):
-    """What became of a command. `result` is `stored` until a tick obeys it."""
+    """The outcome of a command. `result` is `stored` until a tick obeys it."""
 
     result: str
     message: str
@@ -239,26 +239,26 @@ class Obeyed(TypedDict):
 
 
 class ObeyedOne(Obeyed):
-    """What became of one of several commands."""
+    """The outcome of one of several commands."""
 
     id: str
 
 
 class ObeyedRows(TypedDict):
-    """What became of several commands. `result` is `refused` for those that were not taken."""
+    """The outcomes of several commands. `result` is `refused` for commands not taken."""
 
     results: list[ObeyedOne]
 
 
 class SignInProvider(TypedDict):
-    """An OpenID Connect provider: its name for people, and where a browser begins."""
+    """An OpenID Connect provider: its name for people, and the first address for a browser."""
 
     name: str
     url: str
 
 
 class SessionState(TypedDict):
-    """Whether this browser is signed in, as what, and the value that its changes must carry."""
+    """The session of this browser: its role if signed in, and the value required in its changes."""
 
     signed_in: bool
     name: NotRequired[str]
@@ -268,7 +268,7 @@ class SessionState(TypedDict):
 
 
 class JudgedAction(TypedDict):
-    """The finished cases by which one action is judged."""
+    """The finished cases behind the judgement of one action."""
 
     action: str
     mode: str
@@ -284,7 +284,7 @@ class JudgedAction(TypedDict):
 
 
 class PromisesMade(TypedDict):
-    """What actions promised and what they realised."""
+    """Promised and realised gains of actions."""
 
     tick: int
     now_s: float
@@ -297,7 +297,7 @@ class PromisesMade(TypedDict):
 
 
 class VictimRow(TypedDict):
-    """A workload from which GPUs are taken."""
+    """A workload that loses GPUs."""
 
     workload: str
     incarnation: int
@@ -313,7 +313,7 @@ class VictimRow(TypedDict):
 
 
 class SideEffectRow(TypedDict):
-    """A workload that waits, and what it loses. Of expected work `uid` is empty."""
+    """A waiting workload, and its loss. Of expected work `uid` is empty."""
 
     workload: str
     uid: str
@@ -325,7 +325,7 @@ class SideEffectRow(TypedDict):
 
 
 class VerdictRow(TypedDict):
-    """What one guard says."""
+    """The verdict of one guard."""
 
     guard: str
     allowed: bool

@@ -1,4 +1,4 @@
-"""The application: the table of routers, and errors that show no internals."""
+"""The application: the table of routers, and errors without internals."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def service_app(desk: Desk) -> FastAPI:
 
 
 def delivery_app(desk: Desk) -> FastAPI:
-    """Takes alerts, from senders whose certificate the listener has verified, and nothing else."""
+    """Takes alerts, from senders with a certificate verified by the listener, and nothing else."""
     sender = Caller("client certificate", Role.ALERTS)
     return _app(replace(desk, certified=sender), (alerts.deliveries,))
 
@@ -128,7 +128,7 @@ def _app(desk: Desk, routers: Iterable[APIRouter]) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        """Without what was given: it may be a token, or no text."""
+        """Without the input itself: it may be a token, or no text."""
         return JSONResponse(
             {"detail": [{key: each[key] for key in ("type", "loc", "msg")} for each in error.errors()]}, 422
         )

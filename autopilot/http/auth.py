@@ -1,4 +1,4 @@
-"""Bearer tokens and what they allow. A token is compared in constant time and is never logged or returned."""
+"""Bearer tokens and their roles. A token is compared in constant time and is never logged or returned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Caller:
     subject: str = ""  # who it is at the OpenID Connect provider; "": the owner of a token
 
     def may(self, role: Role) -> bool:
-        """Whether the caller has this role or a higher one. `alerts` is a role beside the others."""
+        """True if the caller has this role or a higher one. `alerts` is a role beside the others."""
         if Role.ALERTS in {self.role, role}:
             return self.role in {role, Role.ADMIN}
         return ROLES.index(self.role) >= ROLES.index(role)
@@ -51,12 +51,14 @@ class Tokens:
         return found
 
     def known(self, token: str) -> Caller | None:
-        """The owner as far as it is known without a request to anybody; for what may not wait."""
+        """The owner as far as it is known without a request to others; for calls that may not wait."""
         return self.caller(token)
 
 
 def read_tokens(settings: Iterable[Token]) -> list[tuple[str, Caller]]:
-    """The tokens of the settings. Raises `InputError` for a file that is missing, empty or too short to be a secret."""
+    """The tokens of the settings. Raises `InputError` for a missing or empty file, and for one too short to be a
+    secret.
+    """
     return [(token_of(each.file, f"http.tokens: {each.name}"), Caller(each.name, each.role)) for each in settings]
 
 
@@ -77,12 +79,12 @@ def token_of(path: Path, field: str, least_letters: int = LEAST_LETTERS) -> str:
 
 
 def origin_of(request: Request) -> str:
-    """Where a request came from, kept with its command."""
+    """The origin of a request (its address), kept with its command."""
     return request.client.host if request.client is not None else ""
 
 
 def need(role: Role) -> Callable[..., Caller]:
-    """A dependency: the caller by token, certificate or session, if that allows `role`; else 401 or 403."""
+    """A dependency: the caller by token, certificate or session, if its role allows `role`; else 401 or 403."""
 
     def check(request: Request, given: Given) -> Caller:
         desk: Any = request.app.state.desk

@@ -14,7 +14,7 @@ Most = Callable[[str], int]
 
 
 class Bodies:
-    """ASGI middleware: answers 413 to a body that is too long, by its stated length or by the bytes that came."""
+    """ASGI middleware: answers 413 to a body too long by its stated length or by the received bytes."""
 
     def __init__(self, app: ASGIApp, most: Most) -> None:
         self._app, self._most = app, most
@@ -59,6 +59,6 @@ class Bodies:
 
 
 def _stated(scope: Any) -> int:
-    """The length that a request states; 0 where it states none. The server has refused what is no number."""
+    """The stated length of a request; 0 without one. The server has already refused other text than numbers."""
     said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(said) if said.isdigit() else 0

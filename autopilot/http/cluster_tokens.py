@@ -1,4 +1,4 @@
-"""Tokens of the cluster: a bearer token that the service does not know is reviewed by the API server (TokenReview)."""
+"""Tokens of the cluster: a bearer token unknown to the service is reviewed by the API server (TokenReview)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ClusterTokens(Tokens):
         self._kept: OrderedDict[bytes, tuple[Caller | None, float]] = OrderedDict()  # by digest: caller, until
 
     def caller(self, token: str) -> Caller | None:
-        """The owner of a token. Asks the API server where the answer is not kept; None where it cannot say."""
+        """The owner of a token. Asks the API server unless the answer is kept; None without an answer."""
         own = super().caller(token)
         if own is not None or not token or len(token) > LONGEST_TOKEN:
             return own
@@ -74,7 +74,7 @@ class ClusterTokens(Tokens):
             return self._kept.get(digest, (None, 0.0))[0] is not None
 
     def _review(self, token: str) -> tuple[bool, Caller | None]:
-        """Whether the server answered, and the caller."""
+        """(True if the server answered, the caller)."""
         spec: dict[str, Any] = {"token": token}
         if self._roles.audiences:
             spec["audiences"] = list(self._roles.audiences)
@@ -90,12 +90,12 @@ class ClusterTokens(Tokens):
         return True, Caller(name, role) if name and role is not None else None
 
     def _meant_for_us(self, status: Mapping[str, Any]) -> bool:
-        """Where audiences are configured, the server must confirm one: an old server ignores the question."""
+        """If audiences are configured, the server must confirm one: an old server ignores the question."""
         wanted = set(self._roles.audiences)
         return not wanted or bool(wanted & {str(each) for each in status.get("audiences") or []})
 
     def _role(self, name: str, groups: set[str]) -> Role | None:
-        """The highest role that the settings give to a user or one of its groups."""
+        """The highest role of a user or one of its groups by the settings."""
         names = {f"user:{name}", *(f"group:{each}" for each in groups)}
         given = [role for role in ROLES if names & set(self._roles.of(role))]
         return max(given, key=ROLES.index, default=None)

@@ -1,4 +1,4 @@
-"""What the routers work with: the latest step and the last day, the way in for commands, tokens and sessions."""
+"""Tools of the routers: the latest step and the last day, the way in for commands, tokens and sessions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Desk:
         return published
 
     def seen(self) -> Published:
-        """The last tick, of which a person asks about an object. Raises 503 where it did not see the cluster."""
+        """The last tick, for a question about an object. Raises 503 if it did not see the cluster."""
         latest = self.latest()
         if not latest.sees:
             raise HTTPException(503, f"the cluster is not seen now: {latest.decision.halted}", {"Retry-After": "2"})
@@ -80,11 +80,11 @@ class Desk:
         subject: str = "",
         **more: Any,
     ) -> Command:
-        """Record and store a command of the caller, and wake the loop. Raises 503 where that is not possible.
+        """Record and store a command of the caller, and wake the loop. Raises 503 if that is not possible.
 
         `more`: further fields of the command.
 
-        A `kill` that cannot be stored switches the kill switch on, for as long as this process lives.
+        After a failure to store a `kill` the kill switch is on for the life of this process.
         """
         at_s = self.clock_s()
         given = Command(kind, caller.name, at_s, subject, **more)
@@ -105,7 +105,7 @@ class Desk:
         return stored
 
     def obeyed(self, command: Command) -> Published | None:
-        """The tick that read the command; None when that takes longer than `answer_s`."""
+        """The tick of the command's reading; None if that takes longer than `answer_s`."""
         return self.publisher.wait_for(lambda each: each.memory.people.last_sequence >= command.sequence, self.answer_s)
 
 

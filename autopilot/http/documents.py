@@ -1,4 +1,4 @@
-"""Documents for the page: each is computed once a tick, for all who ask, and sent as the same bytes."""
+"""Documents for the page: each is computed once a tick, for all callers, and sent as the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes: the limit of its caller, and the headers of every answer."""
+"""The edge of every request: the limit of its caller, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Edge:
         return wait_s
 
     def _caller(self, request: Request) -> str:
-        """The name of the caller, "" for none that is known."""
+        """The name of the caller, "" for an unknown one."""
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() == "bearer":
             caller = self._desk.tokens.known(token.strip())  # a review would hold up every request

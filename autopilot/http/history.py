@@ -1,4 +1,4 @@
-"""The fleet over the last day: one point a minute in a ring of fixed size, from what the loop publishes.
+"""The fleet over the last day: one point a minute in a ring of fixed size, from the published steps of the loop.
 
 A file keeps the points over a restart. It is written every `KEEP_EVERY_S` and at the end: a crash loses no more than
 that.
@@ -37,7 +37,7 @@ SERIES = ("capacity_gpus", "held_gpus", "active_gpus", "gap_gpus", "pending_gpus
 
 @dataclass(slots=True)
 class _Bucket:
-    """The ticks of one minute: sums, and how many of them had each value."""
+    """The ticks of one minute: sums, and the number of ticks with each value."""
 
     number: int
     at_s: float = 0.0
@@ -46,7 +46,7 @@ class _Bucket:
     rates_rps: dict[str, float] = field(default_factory=dict)  # of the last tick, by service
 
     def means(self) -> list[float | None]:
-        """The mean of each series; None where no tick measured it."""
+        """The mean of each series; None if no tick measured it."""
         pairs = zip(self.sums.tolist(), self.counts.tolist(), strict=True)
         return [round(total / count, 3) if count else None for total, count in pairs]
 
@@ -64,7 +64,7 @@ class History:
     """Points of the last day. `take` and `keep` are called by the loop, the rest from any thread."""
 
     def __init__(self, path: Path | None = None, wall_s: Callable[[], float] = time.monotonic) -> None:
-        """`path`: the file that keeps the points; one that cannot be read is replaced, and None keeps nothing."""
+        """`path`: the file of the points; an unreadable one is replaced, and None keeps nothing."""
         self._lock = threading.Lock()
         self._buckets: deque[_Bucket] = deque(maxlen=KEPT)
         self._path, self._wall_s, self._kept_s = path, wall_s, wall_s()
@@ -76,7 +76,7 @@ class History:
                 log.warning("the history of the page begins anew", file=str(path), error=str(error))
 
     def keep(self) -> None:
-        """Write the file. Where that fails, the page is complete until the service ends."""
+        """Write the file. After a failure the page is complete until the service ends."""
         self._kept_s = self._wall_s()
         if self._path is None:
             return

@@ -1,4 +1,4 @@
-"""What the API says of things that are not known: null in each field, their age, and what is stale since when."""
+"""The API's form of unknown data: null in each field, its age, and the list of stale parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ AGES = ("age_s", "telemetry_age_s")
 
 
 def blank(shape: Any) -> Any:
-    """A document of this shape in which nothing is known."""
+    """A document of this shape with null in each field."""
     return {name: blank(each) for name, each in get_type_hints(shape).items()} if is_typeddict(shape) else None
 
 
 def seen_or_blank(latest: Published, shape: Any, build: Callable[[], Document], **always: Any) -> Document:
-    """The document of a tick; where it did not see the cluster, null in all fields but these."""
+    """The document of a tick; if it did not see the cluster, null in all fields but `tick`, `now_s` and `always`."""
     tick = {"tick": latest.decision.tick, "now_s": latest.observation.now_s}
     found = build() if latest.sees else {name: value for name, value in blank(shape).items() if name not in AGES}
     return found | tick | always
@@ -34,7 +34,7 @@ def aged(body: bytes, known: LastKnown) -> bytes:
 
 
 def stale(latest: Published, known: LastKnown) -> Iterator[Document]:
-    """What is not known as of now: since when and why, the worst first."""
+    """Parts without present data: their age and reason, the worst first."""
     if not latest.leads:
         return  # its last tick is old by design; the leader knows the cluster
     ages, late_s = known.ages(), known.late_s(latest.took_s)

@@ -1,6 +1,6 @@
-"""Limits on requests, by caller where the credentials are valid, else by address. Health has none.
+"""Limits on requests, by caller for valid credentials, else by address. Health has none.
 
-Each limit is a bucket that refills: `burst` requests at once, `per_s` in the long run. Beyond it the answer is 429 with
+Each limit is a refilling bucket: `burst` requests at once, `per_s` in the long run. Beyond it the answer is 429 with
 `Retry-After`.
 """
 
@@ -19,7 +19,7 @@ MOST_BUCKETS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many requests one caller may send."""
+    """Allowed requests of one caller."""
 
     burst: float
     per_s: float
@@ -34,7 +34,7 @@ RETURNING = Limit(30.0, 1.0)  # from an OpenID Connect provider, of all people b
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: a network of IPv6 (/64), which one machine may have whole."""
+    """The unit of one address: for IPv6 a /64 network, because one machine may have a whole one."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -45,14 +45,14 @@ def network_of(address: str) -> str:
 
 
 class Limits:
-    """The buckets of all callers; the one that was used least recently is forgotten first."""
+    """The buckets of all callers; the least recently used one is forgotten first."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s, self._lock = clock_s, threading.Lock()
         self._buckets: OrderedDict[tuple[str, Limit], tuple[float, float]] = OrderedDict()  # (left, at_s)
 
     def wait_s(self, who: str, limit: Limit) -> float:
-        """Count one request; 0 where it is allowed, else the seconds until the next one is."""
+        """Count one request; 0 if it is allowed, else the seconds until the next allowed one."""
         now_s, key = self._clock_s(), (who, limit)
         with self._lock:
             left, at_s = self._buckets.pop(key, (limit.burst, now_s))

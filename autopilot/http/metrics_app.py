@@ -1,4 +1,4 @@
-"""The metrics of the controller on a listener of their own, so that a scraper needs no access to the API."""
+"""The metrics of the controller on a listener of their own: a scraper needs no access to the API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autopilot.service.exposed import Exposed
 
 
 def metrics_app(exposed: Exposed, tokens: Tokens | None) -> FastAPI:
-    """`/metrics`. `tokens`: those that may read it; None: everybody."""
+    """`/metrics`. `tokens`: those of its readers; None: everybody may read it."""
     app = FastAPI(title="gpu-autopilot metrics", docs_url=None, redoc_url=None, openapi_url=None)
 
     app.add_middleware(Bodies, most=lambda _: 0)

@@ -54,7 +54,7 @@ log: Any = structlog.get_logger("http")
 
 
 class SignInError(Exception):
-    """Why a person is not signed in, and what to do. `who`: the person, where the provider has named one."""
+    """Reason for a refused sign-in, with the remedy. `who`: the person, if the provider has named one."""
 
     def __init__(self, status: int, message: str, reason: str, who: str = "") -> None:
         """`status`: of the answer; `reason`: a short one for the audit log."""
@@ -63,7 +63,7 @@ class SignInError(Exception):
 
 
 class _Metadata(msgspec.Struct):
-    """The parts of a discovery document that are used."""
+    """The used parts of a discovery document."""
 
     issuer: str
     authorization_endpoint: str
@@ -81,7 +81,7 @@ class _Refused(msgspec.Struct):
 
 
 class Provider:
-    """One provider as the settings describe it. `public_url`: where browsers reach this service."""
+    """One provider by the settings. `public_url`: the address of this service for browsers."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Provider:
         clock_s: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Raises `InputError` where the client secret cannot be read."""
+        """Raises `InputError` if the client secret cannot be read."""
         self.name, self.session_s = settings.name, settings.session_s
         self.begin_url, self.secure = public_url + PATH, public_url.startswith("https:")
         self._settings, self._callback = settings, public_url + CALLBACK
@@ -119,7 +119,7 @@ class Provider:
         return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(query)}", cookie
 
     def finish(self, cookie: str, given: Mapping[str, str]) -> Caller:
-        """The person whose browser came back with `cookie` and the query `given`. Raises `SignInError`."""
+        """The person behind a browser's return with `cookie` and the query `given`. Raises `SignInError`."""
         state = self._derived("state", cookie)
         if not hmac.compare_digest(given.get("state", "").encode(), state.encode()):
             raise SignInError(400, "this browser did not begin it, or the service has restarted; try again", "state")
@@ -142,7 +142,7 @@ class Provider:
         return self._caller(claims)
 
     def _derived(self, what: str, cookie: str) -> str:
-        """A secret of one sign-in that only this process can compute from its cookie."""
+        """A secret of one sign-in, computable from its cookie by this process only."""
         return _text(hmac.digest(self._key, f"{what} {cookie}".encode(), "sha256"))
 
     @contextmanager
@@ -159,7 +159,7 @@ class Provider:
             self._turns.release()
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """The provider's answer; no answer, or one that cannot be read, is a refusal of this sign-in."""
+        """The provider's answer; a missing or unreadable answer is a refusal of this sign-in."""
         try:
             return ask()
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError, JoseError, InputError) as error:
@@ -185,7 +185,7 @@ class Provider:
         return found
 
     def _exchange(self, session: requests.Session, code: str, verifier: str) -> _Tokens:
-        """The tokens for a code. Raises `SignInError` where the provider refuses it, else as `get_limited`."""
+        """The tokens for a code. Raises `SignInError` if the provider refuses it, else as `get_limited`."""
         metadata, settings = self._metadata(session), self._settings
         form = {
             "grant_type": "authorization_code",
@@ -214,7 +214,7 @@ class Provider:
         return msgspec.json.decode(body, type=_Tokens)
 
     def _claims(self, session: requests.Session, id_token: str, nonce: str) -> dict[str, Any]:
-        """The claims of an ID token that is meant for this sign-in. Raises `JoseError`, `ValueError` and others."""
+        """The claims of an ID token for this sign-in. Raises `JoseError`, `ValueError` and others."""
         keys, asked_s = self._key_set(session)
         try:
             claims = jwt.decode(id_token, keys, ALGORITHMS).claims
@@ -240,7 +240,7 @@ class Provider:
         return claims
 
     def _key_set(self, session: requests.Session) -> tuple[KeySet, float]:
-        """The keys of the provider, and when they were asked for."""
+        """The keys of the provider, and the time of the request for them."""
         kept = self._keys
         if kept is None or self._clock_s() - kept[1] > KEPT_S:
             url = self._metadata(session).jwks_uri
@@ -251,7 +251,7 @@ class Provider:
         return kept
 
     def _caller(self, claims: Mapping[str, Any]) -> Caller:
-        """The person and the highest role that the settings give to the values of the claim. Raises `SignInError`."""
+        """The person and the highest role of the claim's values by the settings. Raises `SignInError`."""
         settings, subject = self._settings, printable(claims["sub"])[:255]
         named = claims.get(settings.name_claim)
         name = (printable(named).strip() if isinstance(named, str) else "")[:64] or subject[:64]
@@ -285,5 +285,5 @@ def _text(raw: bytes) -> str:
 
 
 def _word(text: str) -> str:
-    """An error of others as a word that can be shown."""
+    """A foreign error as a printable word."""
     return re.sub("[^A-Za-z_]", "", text)[:40] or "no reason given"

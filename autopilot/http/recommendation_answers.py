@@ -1,4 +1,4 @@
-"""What the API answers about recommendations, as in autopilot/http/answers.py."""
+"""Answers of the API about recommendations, as in autopilot/http/answers.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autopilot.http.answers import DecisionRow, Fact, Number, Remark, SlotRow, V
 
 
 class RecommendationRow(DecisionRow):
-    """One recommendation: `id` names what it is about, `proposal` its present plan. The last five fields only with
+    """One recommendation: `id` names its subject, `proposal` its present plan. The last five fields only with
     details.
     """
 
@@ -35,7 +35,7 @@ class RecommendationRow(DecisionRow):
 
 
 class GroupRow(TypedDict):
-    """Recommendations that share a card: their figures together. `covers`: the most cost that an approval covers."""
+    """Recommendations of one card: their figures together. `covers`: the most cost covered by an approval."""
 
     group: str
     count: int
@@ -46,14 +46,14 @@ class GroupRow(TypedDict):
 
 
 class AdviceRow(Remark):
-    """What an action leaves to a person, without a proposal: a smaller size that would do, idle work of a service."""
+    """Advice to a person, without a proposal: a smaller sufficient size, idle work of a service."""
 
     at_s: float
     at: str | None
 
 
 class ApprovalRow(TypedDict):
-    """An approval that holds."""
+    """A valid approval."""
 
     id: str
     who: str
@@ -63,7 +63,7 @@ class ApprovalRow(TypedDict):
 
 
 class RejectionRow(TypedDict):
-    """A rejection that holds; `until_s` is null for one without an end."""
+    """A valid rejection; `until_s` is null for one without an end."""
 
     id: str
     scope: str
@@ -75,13 +75,13 @@ class RejectionRow(TypedDict):
 
 
 class RejectionRows(TypedDict):
-    """What people rejected."""
+    """Rejections by people."""
 
     rejections: list[RejectionRow]
 
 
 class RecommendationRows(TypedDict):
-    """What waits for a person, and what people approved."""
+    """Recommendations waiting for a person, and approvals."""
 
     tick: int
     now_s: float

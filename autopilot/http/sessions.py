@@ -1,7 +1,7 @@
-"""Sessions of the page: a token is exchanged once for a cookie that scripts cannot read.
+"""Sessions of the page: a token is exchanged once for a cookie hidden from scripts.
 
-A browser sends the cookie by itself, so a request that changes something also proves that our own page sent it: by the
-header `X-CSRF-Token` with the value of the session, and by its `Origin`. API clients send a bearer token instead.
+A browser sends the cookie by itself, so a changing request also proves its origin in our own page: by the header
+`X-CSRF-Token` with the value of the session, and by its `Origin`. API clients send a bearer token instead.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Sessions:
             self._open.pop(key or "", None)
 
     def caller(self, request: Request) -> Caller | None:
-        """The caller by the cookie of a request. Raises 403 for a change that our own page did not send."""
+        """The caller by the cookie of a request. Raises 403 for a change from elsewhere than our own page."""
         session = self.find(request.cookies.get(COOKIE))
         if session is None:
             return None

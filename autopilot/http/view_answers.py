@@ -1,4 +1,4 @@
-"""What the views of the fleet answer, for the OpenAPI schema; see `answers`."""
+"""Answers of the views of the fleet, for the OpenAPI schema; see `answers`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autopilot.http.answers import Measures, Number
 
 
 class Aged(TypedDict):
-    """A view of the last tick. Where that tick did not see the cluster, each field about the cluster is null.
+    """A view of the last tick. If that tick did not see the cluster, each field about the cluster is null.
 
     `age_s`: of the last trusted view of the cluster, `telemetry_age_s`: of the newest sample; both in seconds of the
     service's monotonic clock, so they grow while nothing ticks. null: never.
@@ -92,7 +92,7 @@ class TenantRow(UseRow):
 
 
 class QueueShare(TypedDict):
-    """One queue: its guarantee, and what it holds and waits for."""
+    """One queue: its guarantee, and its held and requested GPUs."""
 
     name: str
     parent: str | None
@@ -105,7 +105,7 @@ class QueueShare(TypedDict):
 
 
 class TenantsView(Aged):
-    """Every tenant and queue that holds GPUs or waits, and every queue with a guarantee."""
+    """Every tenant and queue with GPUs or waiting work, and every queue with a guarantee."""
 
     tenants: list[TenantRow] | None
     queues: list[QueueShare] | None
@@ -115,7 +115,7 @@ _Named = TypedDict("_Named", {"class": str})  # a keyword cannot be a field of a
 
 
 class WorkloadBasics(_Named):
-    """What a workload is and asks for, and whose it is."""
+    """The identity, the request and the owner of a workload."""
 
     id: str
     tenant: str
@@ -130,9 +130,9 @@ class WorkloadBasics(_Named):
 
 
 class PendingWorkload(WorkloadBasics):
-    """A workload that waits, and why. `proposal`: the id of what is proposed for it.
+    """A waiting workload with the reason. `proposal`: id of its proposal.
 
-    `expected_start_s`: of its reservation; null without one, and where no forecast gives a start.
+    `expected_start_s`: of its reservation; null without one, and if no forecast gives a start.
     """
 
     code: str
@@ -142,14 +142,14 @@ class PendingWorkload(WorkloadBasics):
 
 
 class ReasonCount(TypedDict):
-    """How many workloads wait for one reason."""
+    """Number of workloads waiting for one reason."""
 
     code: str
     workloads: int
 
 
 class QueueView(Aged):
-    """Work that waits, in the order in which it will be served."""
+    """Waiting work in the order of service."""
 
     halted: str | None
     in_total: int | None
@@ -159,11 +159,11 @@ class QueueView(Aged):
 
 
 class WorkloadRow(WorkloadBasics):
-    """A workload that holds GPUs or waits. `code` and `words` say why it waits, null where it holds GPUs.
+    """A workload on GPUs or waiting. `code` and `words`: reason for its wait, null if it holds GPUs.
 
-    `activity_ratio`: SM activity of the measured part of its GPUs; estimated where it shares a GPU, or has held
-    its GPUs for less than the window. `since_s`: when it was submitted while it waits, otherwise when it started.
-    `expected_end_s`: by forecast, at most its time limit; the limit itself (`end_by_limit`) without a forecast.
+    `activity_ratio`: SM activity of the measured part of its GPUs; estimated if it shares a GPU, or has held its GPUs
+    for less than the window. `since_s`: time of submission while it waits, otherwise of its start. `expected_end_s`: by
+    forecast, at most its time limit; the limit itself (`end_by_limit`) without a forecast.
     """
 
     state: str
@@ -182,7 +182,7 @@ class WorkloadRow(WorkloadBasics):
 
 
 class WorkloadsView(Aged):
-    """Work that holds GPUs or waits. `window_s`: of the activity; `level`: quantile of run times of expected ends."""
+    """Work on GPUs and waiting work. `window_s`: of the activity; `level`: quantile of run times of expected ends."""
 
     window_s: float
     level: float
@@ -192,14 +192,14 @@ class WorkloadsView(Aged):
 
 
 class WorkloadStory(TypedDict):
-    """What happens to one workload and why, in lines."""
+    """The story of one workload with its reasons, in lines."""
 
     id: str
     lines: list[str]
 
 
 class TickStory(TypedDict):
-    """What the last tick decided, in lines."""
+    """The decision of the last tick, in lines."""
 
     tick: int
     now_s: float
@@ -213,7 +213,7 @@ class RecordFiles(TypedDict):
 
 
 class ProfileRow(TypedDict):
-    """A MIG profile and its compute slices; null for a name that is no profile of NVIDIA."""
+    """A MIG profile and its compute slices; null for a name outside NVIDIA's profiles."""
 
     name: str
     slices: int | None
@@ -344,7 +344,7 @@ class ServiceRow(TypedDict):
 
 
 class GangKind(TypedDict):
-    """A kind of gang and how many of it are expected: by horizon, and by horizon and level."""
+    """A kind of gang and its expected number: by horizon, and by horizon and level."""
 
     words: str
     models: str
@@ -353,7 +353,7 @@ class GangKind(TypedDict):
 
 
 class MixRow(TypedDict):
-    """The expected mix of gangs, or the reason why there is none."""
+    """The expected mix of gangs, or the reason for its absence."""
 
     reason: str | None
     kinds: list[GangKind]
@@ -364,7 +364,7 @@ class MixRow(TypedDict):
 
 
 class RuntimesRow(TypedDict):
-    """The model of run times, and the share of jobs whose run time it knows."""
+    """The model of run times, and the share of jobs with a known run time."""
 
     model: str
     known_ratio: Number

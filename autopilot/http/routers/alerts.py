@@ -1,4 +1,4 @@
-"""Alerts come in here; what happens about them, and their runbooks, are read here.
+"""Alerts come in here; their handling and their runbooks are read here.
 
 A delivery is answered once it is on disk. The work on it follows the next tick (`autopilot/oncall/follow.py`).
 """

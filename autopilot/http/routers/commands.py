@@ -1,4 +1,4 @@
-"""Commands about the controller: pause, resume, kill, re-arm; and what a person knows better: release, confirm."""
+"""Commands about the controller: pause, resume, kill, re-arm; and a person's better knowledge: release, confirm."""
 
 from __future__ import annotations
 

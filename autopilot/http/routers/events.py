@@ -51,7 +51,7 @@ async def events(desk: Asked, caller: Viewer, request: Request) -> EventSourceRe
 
 
 class _Stream(EventSourceResponse):
-    """A stream that counts for its caller from the request on until it ends, however that comes about."""
+    """A stream, counted for its caller from the request to its end, for any cause of the end."""
 
     def __init__(self, news: AsyncIterator[ServerSentEvent], *, ping: int, counted: tuple[Counter[str], str]) -> None:
         super().__init__(news, ping=ping)

@@ -80,7 +80,7 @@ def _service(desk: Desk, latest: Published, row: int, promised: F64, missed: flo
 
 
 def _demand(forecast: Forecast, service: str) -> dict[str, Any] | None:
-    """The forecast of one service; None where the forecast has no row for it."""
+    """The forecast of one service; None if the forecast has no row for it."""
     if service not in forecast.series:
         return None
     row = forecast.series.index(service)
@@ -99,7 +99,7 @@ def _demand(forecast: Forecast, service: str) -> dict[str, Any] | None:
 
 
 def _mix(mix: ExpectedMix) -> dict[str, Any]:
-    """The kinds of gangs that are expected, the most GPUs first."""
+    """The expected kinds of gangs, the most GPUs first."""
     if mix.reason or not mix.kinds:
         return {"reason": mix.reason or "it expects nothing", "kinds": [], "horizons_s": mix.horizons_s}
     order = np.argsort(-mix.expected[:, -1] * np.array([kind.gpus for kind in mix.kinds]), kind="stable")[:20]

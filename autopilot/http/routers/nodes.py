@@ -98,7 +98,7 @@ def _map(snapshot: ClusterSnapshot) -> dict[str, Any]:
 
 
 def _why_quarantined(latest: Published, uuid: str) -> str | None:
-    """Why a GPU takes no new work after a change of its MIG geometry; None where it does."""
+    """Reason for the quarantine of a GPU after a change of its MIG geometry; None without one."""
     record = latest.memory.geometry.recuts.get(uuid)
     return record.reason if record is not None and record.state == "quarantined" else None
 

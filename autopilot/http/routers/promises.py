@@ -1,4 +1,4 @@
-"""What actions promised and what they realised, and the end of a cap."""
+"""Promised and realised gains of actions, and the end of a cap."""
 
 from __future__ import annotations
 

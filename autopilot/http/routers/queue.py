@@ -1,4 +1,4 @@
-"""Work that waits, in the order in which it will be served, each with the reason."""
+"""Waiting work in the order of service, each with its reason."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def _seen(latest: Published, limit: int, wanted: str) -> dict[str, Any]:
 
 
 def _reasons(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How many workloads wait for each reason, the most frequent first; together they are all that wait."""
+    """Waiting workloads counted by reason, the most frequent first; together they are all of them."""
     counts = Counter(row["code"] or "not_judged" for row in rows)
     return [{"code": code, "workloads": count} for code, count in counts.most_common()]
 
 
 def waiting_rows(latest: Published) -> list[dict[str, Any]]:
-    """Every pending workload: its facts, why it waits, what is proposed for it, and the start of its reservation."""
+    """Every pending workload: its facts, the reason for its wait, its proposal, and the start of its reservation."""
     observation, decision = latest.observation, latest.decision
     work, refusals = observation.snapshot.workloads, decision.plan.refusals
     proposals = {each.subject.name: each for each in decision.plan.proposals}
@@ -90,7 +90,7 @@ def waiting_rows(latest: Published) -> list[dict[str, Any]]:
 
 
 def basics(latest: Published, row: int) -> dict[str, Any]:
-    """What a workload is and asks for, and whose it is."""
+    """The identity, the request and the owner of a workload."""
     observation = latest.observation
     snapshot, work = observation.snapshot, observation.snapshot.workloads
     profile = int(work.mig_profile[row])

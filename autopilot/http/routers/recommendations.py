@@ -1,4 +1,4 @@
-"""Recommendations: proposals that only wait for a person, what people approved, and what they rejected."""
+"""Recommendations: proposals waiting only for a person, approvals, and rejections."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def recommendations(
 
 
 def _groups(found: list[Proposal], latest: Published) -> list[dict[str, Any]]:
-    """The figures of those that share a card, together."""
+    """The common figures of the recommendations of each card."""
     groups: dict[str, list[Proposal]] = {}
     for each in found:
         groups.setdefault(group_of(each), []).append(each)
@@ -125,7 +125,7 @@ def _groups(found: list[Proposal], latest: Published) -> list[dict[str, Any]]:
 
 
 def _shown(view: ProposalView, latest: Published, desk: Desk) -> dict[str, Any]:
-    """What a recommendation says beyond its proposal."""
+    """The fields of a recommendation beyond its proposal."""
     proposal = view.proposal
     return {
         "id": proposal.recommendation,
@@ -245,7 +245,7 @@ def revoke(desk: Asked, caller: Approver, request: Request, name: Name) -> dict[
 
 
 def _current(desk: Desk, name: str, digest: str, *, exactly: bool = False) -> Proposal:
-    """The recommendation that the person saw. Raises 404, or 409 with what changed."""
+    """The recommendation seen by the person. Raises 404, or 409 with the change since."""
     found = recommendation(desk.publisher, desk.latest(), name, digest, exactly=exactly)
     if isinstance(found, Refusal):
         raise HTTPException(404 if found.unknown else 409, found.text)
@@ -253,7 +253,7 @@ def _current(desk: Desk, name: str, digest: str, *, exactly: bool = False) -> Pr
 
 
 def _became(proposal: Proposal, after: Published | None) -> dict[str, Any]:
-    """What the tick made of an approval."""
+    """The tick's outcome of an approval."""
     if after is None:
         return {"result": "stored", "message": "the next tick obeys it"}
     found = became(proposal, after)

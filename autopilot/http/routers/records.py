@@ -45,7 +45,7 @@ def audit_file(desk: Asked, _caller: Admin, name: Name) -> Response:
 
 
 def _files(folder: Path | None, patterns: tuple[str, ...]) -> dict[str, Path]:
-    """The files that are sent, by name."""
+    """The offered files, by name."""
     if folder is None:
         return {}
     found = [path for each in patterns if "/" not in each for path in folder.glob(each)]

@@ -123,7 +123,7 @@ def _known(desk: Desk) -> Provider:
 
 
 def _refused(desk: Desk, request: Request, error: SignInError) -> Response:
-    """A page for a person: why, and the way back."""
+    """A page for a person: the reason, and the way back."""
     desk.record.denied(error.who, "", origin_of(request), request.url.path, error.reason)
     text = (
         '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">'

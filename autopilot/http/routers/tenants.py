@@ -1,4 +1,4 @@
-"""Tenants and queues: what each holds, really uses, waits for, and is guaranteed."""
+"""Tenants and queues: held, really used and requested GPUs of each, and its guarantee."""
 
 from __future__ import annotations
 

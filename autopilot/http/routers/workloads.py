@@ -1,4 +1,4 @@
-"""Work that holds GPUs or waits: what it does, where, since when and until when; and the story of one workload."""
+"""Work on GPUs and waiting work: its activity, nodes, start and expected end; and the story of one workload."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ def _rows(latest: Published) -> list[Row]:
 
 
 def _measured(use: UsageTable) -> tuple[F64, F64, Bools]:
-    """SM activity of each workload over the short window, the measured share of its GPUs, and what is estimated."""
+    """SM activity of each workload over the short window, the measured share of its GPUs, and the mask of estimated
+    values.
+    """
     if ACTIVITY_WINDOW_S not in use.windows_s:
         unknown = np.full(len(use.held_units), np.nan)
         return unknown, unknown, np.zeros(len(unknown), np.bool_)
@@ -126,7 +128,7 @@ def _measured(use: UsageTable) -> tuple[F64, F64, Bools]:
 
 
 def _nodes(snapshot: ClusterSnapshot) -> dict[int, list[str]]:
-    """The nodes of each workload that holds GPUs."""
+    """The nodes of each workload on GPUs."""
     held, out = snapshot.placements, dict[int, list[str]]()
     for row, node in np.unique(np.stack([held.workload, held.node], axis=1), axis=0).tolist():
         out.setdefault(row, []).append(str(snapshot.nodes.id[node]))
