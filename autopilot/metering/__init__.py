@@ -1,4 +1,4 @@
-"""Metering: who held which GPU time, what it was used for, and what it costs.
+"""Metering: GPU time by owner, its use, and its cost.
 
-`prices` reads what a GPU-hour, a kilowatt-hour and its carbon cost.
+`prices` reads the prices of a GPU-hour, a kilowatt-hour and its carbon.
 """

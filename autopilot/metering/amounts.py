@@ -1,6 +1,6 @@
-"""Exact amounts of GPU time: integers of 1/28,000 GPU x 1/1,024 s, so that the rows of an interval add up, not nearly.
+"""Exact amounts of GPU time: integers of 1/28,000 GPU x 1/1,024 s, so the rows of an interval add up exactly.
 
-A part of a GPU is a whole number of 1/28,000 (core/intake/usage/parts.py); times are rounded to 1/1,024 s once, so that
+A part of a GPU is a whole number of 1/28,000 (core/intake/usage/parts.py); times are rounded to 1/1,024 s once, so
 consecutive intervals have no gap and no overlap.
 """
 
@@ -22,7 +22,7 @@ def to_ticks(at_s: float) -> int:
 
 
 class Kind(StrEnum):
-    """What a row counts. Of the capacity of an interval each part is in one row of the first five kinds."""
+    """The kind of amount in a row. Of the capacity of an interval each part is in one row of the first five kinds."""
 
     HELD = "held"  # allocated to a workload
     IDLE = "idle"  # free, and pending work could have used it

@@ -12,7 +12,7 @@ from autopilot.metering.amounts import TICKS_PER_S, to_ticks
 
 
 def zone_of(name: str, where: str) -> tzinfo:
-    """A time zone of the IANA database. Raises `InputError` that names `where`."""
+    """A time zone of the IANA database. Raises `InputError` naming `where`."""
     if name == "UTC":
         return UTC
     try:
@@ -23,7 +23,7 @@ def zone_of(name: str, where: str) -> tzinfo:
 
 
 def moment_s(text: str, zone: tzinfo, where: str) -> float:
-    """Seconds since 1970 of a date (00:00 in the zone) or an ISO 8601 time. Raises `InputError` that names `where`."""
+    """Seconds since 1970 of a date (00:00 in the zone) or an ISO 8601 time. Raises `InputError` naming `where`."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
@@ -59,7 +59,9 @@ class Calendar:
         return first, (first + timedelta(days=32)).replace(day=1)
 
     def edges(self, begin: int, end: int, more: Iterable[int] = ()) -> list[int]:
-        """00:00 of each day from that of `begin` up to that at or after `end`, with `more` moments between them."""
+        """00:00 of each day from the day of `begin` to the first at or after `end`, with `more` moments
+        between them.
+        """
         day = self.day_of(begin)
         found: list[int] = []
         while not found or found[-1] < end:

@@ -1,9 +1,9 @@
-"""What the time of each owner costs: one row for each line and kind of charge.
+"""The cost of each owner's time: one row for each line and kind of charge.
 
-A guarantee is paid by reservation. Its used part is charged to the work that used it, the rest to the owner of its
-queue: the two are the guarantee, never more. What a queue holds beyond it is a burst, paid by consumption. Work that
-requires a topology or holds a MIG instance pays a premium. Free capacity that no guarantee keeps has rows without a
-charge. Each GPU-hour of the capacity has its list price in one row: where a guarantee is lent, in that of the burst.
+A guarantee is paid by reservation. Its used part is charged to the using work, the rest to the owner of its queue: the
+two are the guarantee, never more. Holdings of a queue beyond it are a burst, paid by consumption. Work with a required
+topology or a MIG instance pays a premium. Free capacity outside the guarantees has rows without a charge. Each GPU-hour
+of the capacity has its list price in one row: for a lent guarantee, in that of the burst.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Meter(StrEnum):
 
 
 def price_edges(prices: Prices, calendar: Calendar) -> list[int]:
-    """Moments of a store at which some price changes."""
+    """Moments of a store with a change of some price."""
     return [calendar.ticks(at_s) for at_s in prices.changes_s()] if calendar.start_s is not None else []
 
 
 def charges_of(lines: pd.DataFrame) -> pd.DataFrame:
     """The charges of lines with prices (`priced`), each with its texts and period.
 
-    `meter`; `hours` of the charge in GPU-h; `rate` and `listed`, contracted and list price of one; `physical`, GPU-h of
-    the capacity (in total the capacity, also where one is charged twice); `share`, the part of its line's energy.
+    `meter`; `hours` of the charge in GPU-h; `rate` and `listed`, contracted and list price of one GPU-h; `physical`,
+    GPU-h of the capacity (in total the capacity, even if one is charged twice); `share`, the part of its line's energy.
     """
     import pandas as pd
 
@@ -62,7 +62,7 @@ def charges_of(lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def priced(lines: pd.DataFrame, prices: Prices, calendar: Calendar) -> pd.DataFrame:
-    """Lines (`lines.lines_of`) with the prices that count at their time and place; without dates, the present ones.
+    """Lines (`lines.lines_of`) with the prices of their time and place; without dates, the present ones.
 
     Raises `InputError` for a GPU model without a price.
     """
@@ -100,7 +100,7 @@ def _model_rates(capacity: pd.DataFrame) -> pd.Series[float]:
 
 
 def _rate(lines: pd.DataFrame, rates: pd.Series[float]) -> np.ndarray:
-    """That of each line; where the cluster had no GPU of the model, its own list price."""
+    """The rate of each line; if the cluster had no GPU of the model, its own list price."""
     found = lines.merge(rates.rename("_rate"), how="left", left_on=PLACE, right_index=True)["_rate"]
     return np.asarray(found.fillna(lines["price"]).to_numpy(), float)
 
@@ -111,7 +111,7 @@ def _charge(lines: pd.DataFrame, meter: str, hours: Any, rate: Any, listed: Any)
 
 
 def _held(held: pd.DataFrame, rates: pd.Series[float]) -> Sequence[pd.DataFrame]:
-    """The used guarantee, the burst and the premium of what was held."""
+    """The used guarantee, the burst and the premium of held GPU time."""
     burst_h = held["borrowed"].astype(float) / GRAINS_PER_GPU_H
     used_h = (held["gpu_time"] - held["borrowed"]).astype(float) / GRAINS_PER_GPU_H
     price, part = held["price"], 1 / held["hours"].where(held["hours"] > 0, 1.0)
@@ -126,7 +126,7 @@ def _held(held: pd.DataFrame, rates: pd.Series[float]) -> Sequence[pd.DataFrame]
 def _guaranteed_and_free(
     held: pd.DataFrame, reserved: pd.DataFrame, free: pd.DataFrame, rates: pd.Series[float]
 ) -> Sequence[pd.DataFrame]:
-    """What guarantees kept free and what they lent; the free capacity that is left."""
+    """Kept and lent parts of the unused guarantees; the rest of the free capacity."""
     owner = ["begin", "queue", "gpu_model"]
     used = ((held["gpu_time"] - held["borrowed"]) / GRAINS_PER_GPU_H).groupby([held[name] for name in owner]).sum()
     rest = reserved.merge(used.rename("_used"), how="left", left_on=owner, right_index=True)
@@ -146,7 +146,7 @@ def _guaranteed_and_free(
 
 
 def _kept(free: pd.DataFrame, asked: pd.Series[float]) -> pd.Series[float]:
-    """How much of each free line the unused guarantees of its model are: idle capacity first, of all pools alike."""
+    """Hours of each free line kept by the unused guarantees of its model: idle capacity first, of all pools alike."""
     ranked = free.assign(_rank=[FREE.index(Kind(kind)) for kind in free["kind"]])
     level = [*PLACE, "_rank"]
     whole = ranked.groupby(level)["hours"].sum().rename("_whole")
@@ -159,7 +159,7 @@ def _kept(free: pd.DataFrame, asked: pd.Series[float]) -> pd.Series[float]:
 
 
 def _placed(unused: pd.DataFrame, free: pd.DataFrame, kept_h: pd.Series[float]) -> pd.DataFrame:
-    """The unused guarantees in the pools where they were free, each with the list price and the energy of its place."""
+    """The unused guarantees in the pools of their free GPUs, each with the list price and the energy of its place."""
     columns = ["begin", "gpu_model", "pool", "price", "pue", "carbon_g_kwh", "energy_price"]
     energies = ["energy_mj", "powered", "counted"]
     share = kept_h / free["hours"].where(free["hours"] > 0, 1.0)

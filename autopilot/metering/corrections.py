@@ -1,7 +1,7 @@
-"""Corrections of FOCUS rows that were exported before: what late data, restored segments or other prices changed.
+"""Corrections of earlier exported FOCUS rows: changes by late data, restored segments or other prices.
 
-What was exported is not changed. Differences are rows of their own, in the billing period that is open at the end of
-the data, with the charge period that they correct. Together with what was exported they are the charges as known now.
+Exported rows are not changed. Differences are rows of their own, in the billing period open at the end of the data,
+with the corrected charge period. Together with the exported rows they are the charges as known now.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEAST = 1e-9
 
 
 def corrected(now: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
-    """The rows to export after `before`: those of charge days after it, and what differs in the days that it has.
+    """The rows to export after `before`: those of charge days after it, and the differences in its own days.
 
     `before` holds all rows exported so far, corrections included. A difference in an earlier month is one row of class
     Correction. In the open month the exported rows are taken back, each at its own price, and those of now follow.

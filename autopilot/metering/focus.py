@@ -2,7 +2,7 @@
 
 One row for each charge day, owner, SKU and kind of charge (`charges.Meter`). A guarantee is a capacity reservation: its
 rows are Used or Unused, and together the guarantee. Capacity without a charge has rows without a tenant and of cost 0.
-Columns that are not of the specification begin with `x_`.
+Columns beyond the specification begin with `x_`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _rows(charges: pd.DataFrame, prices: Prices, calendar: Calendar) -> pd.DataF
 
 
 def _own_columns(of: pd.DataFrame, calendar: Calendar) -> dict[str, Any]:
-    """Columns that are not of the specification. Energy is that of the site, null where it is not known."""
+    """Columns beyond the specification. Energy is that of the site, null if unknown."""
     held, share = of["kind"] == Kind.HELD, of["share"]
     powered_h = of["powered"].astype(float) * share / GRAINS_PER_GPU_H
     kwh = (of["energy_mj"].astype(float) * share / MJ_PER_KWH * of["pue"]).where(powered_h > 0)

@@ -1,4 +1,4 @@
-"""The rules of FOCUS 1.2 that rows like ours can break.
+"""The rules of FOCUS 1.2 relevant for our rows.
 
 Source: github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec, tag v1.2, specification/columns and attributes.
 """
@@ -80,10 +80,10 @@ TIMES = ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargeP
 
 
 def check_focus(frame: pd.DataFrame) -> list[str]:
-    """What of FOCUS 1.2 the rows break; empty where they keep to it.
+    """Broken rules of FOCUS 1.2; empty without any.
 
-    Checked: columns that must be there, nulls, allowed values, numbers, currency, times in UTC, a charge that lies at
-    both ends in its billing period unless it is a correction, cost = price x quantity, tags, names of own columns.
+    Checked: required columns, nulls, allowed values, numbers, currency, times in UTC, both ends of a charge inside its
+    billing period unless it is a correction, cost = price x quantity, tags, names of own columns.
     """
     problems = [f"column {name} is missing" for name in MANDATORY if name not in frame.columns]
     return problems if problems or frame.empty else [problem for rule in RULES for problem in rule(frame)]

@@ -1,8 +1,8 @@
-"""Who held which GPUs between two ticks.
+"""GPUs held by each workload between two ticks.
 
-A snapshot shows the cluster before the effects of its tick, so the time between two ticks is read from both ends. What
-the later one shows was held from its start on; what only the earlier one shows, or what it sent to its GPUs, was held
-until it ended.
+A snapshot shows the cluster before the effects of its tick, so the time between two ticks is read from both ends. Work
+in the later one held its GPUs from its start on; work only in the earlier one, or sent to its GPUs by it, held them
+until its end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENDED = (State.SUCCEEDED, State.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one tick showed, kept until the next one."""
+    """The view of one tick, kept until the next one."""
 
     at: int  # 1/1,024 s
     snapshot: ClusterSnapshot
@@ -38,7 +38,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Parts of one snapshot, each with the time for which it was held."""
+    """Parts of one snapshot, each with the time of its holding."""
 
     snapshot: ClusterSnapshot
     uids: tuple[str, ...]
@@ -48,10 +48,10 @@ class Held:
 
 
 def seen(observation: Observation, sent: Iterable[Instruction] = (), before: Seen | None = None) -> Seen:
-    """The part of a tick that metering needs. A tick whose decision could not trust its view measured no signals.
+    """The part of a tick for metering. A tick without a trusted view measured no signals.
 
-    `sent`: the instructions of the tick. Not its proposals: a start that waited for its victims is one of an earlier
-    tick, and one that is held is none.
+    `sent`: the instructions of the tick. Not its proposals: a start delayed by its victims is one of an earlier tick,
+    and a held one is none.
     """
     snapshot = observation.snapshot
     trusted = sees_the_cluster(observation)
@@ -69,27 +69,27 @@ def seen(observation: Observation, sent: Iterable[Instruction] = (), before: See
 
 
 def uids_of(snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    """The identity of each workload row: its uid, or its id where the source states no uid."""
+    """The identity of each workload row: its uid, or its id if the source states no uid."""
     work = snapshot.workloads
     return tuple(uid or name for uid, name in zip(work.uid.tolist(), work.id.tolist(), strict=True))
 
 
 def held_between(before: Seen, now: Seen) -> list[Held]:
-    """All parts that were held between two ticks."""
+    """All parts held between two ticks."""
     return [_present(before, now), *_gone(before, now)]
 
 
 def _present(before: Seen, now: Seen) -> Held:
-    """What the later snapshot shows, each part since its workload started, or since the earlier tick."""
+    """Parts of the later snapshot, each from the start of its workload, or from the earlier tick."""
     start = _ticks(now.snapshot.workloads.start_s, before.at)[now.parts.workload]
     begin = np.clip(start, before.at, now.at)
     return Held(now.snapshot, now.uids, now.parts, begin, np.full(len(begin), now.at, np.int64))
 
 
 def _gone(before: Seen, now: Seen) -> list[Held]:
-    """What held GPUs after the earlier tick and holds none now, or runs in a later incarnation.
+    """Work on GPUs after the earlier tick that holds none now, or runs in a later incarnation.
 
-    It held them until it ended, or until the later tick where the time of its end is not known.
+    It held them until its end, or until the later tick if the time of its end is not known.
     """
     holds = {now.uids[row] for row in np.unique(now.parts.workload).tolist()}
     rows = {uid: row for row, uid in enumerate(now.uids)}
@@ -112,9 +112,9 @@ def _gone(before: Seen, now: Seen) -> list[Held]:
 def _started_and_gone(
     before: Seen, now: Seen, holds: set[str], rows: dict[str, int], started: dict[str, tuple[Slot, ...]]
 ) -> list[int]:
-    """Rows of work that the earlier decision started, and that has left its GPUs again.
+    """Rows of work started by the earlier decision and gone from its GPUs again.
 
-    The start is certain where the later snapshot shows its time or a later incarnation; else it may have failed.
+    The start is certain if the later snapshot shows its time or a later incarnation; else it may have failed.
     """
     found = []
     names = before.snapshot.workloads.id.tolist() if started else []
@@ -143,7 +143,7 @@ def _until_end(before: Seen, now: Seen, parts: Parts, rows: dict[str, int]) -> H
 
 
 def _parts_of_slots(snapshot: ClusterSnapshot, row: int, started: dict[str, tuple[Slot, ...]]) -> Parts:
-    """The parts of a start that no snapshot has shown."""
+    """The parts of a start absent from all snapshots."""
     slots = started[snapshot.workloads.id[row]]
     gpus = {uuid: at for at, uuid in enumerate(snapshot.gpus.uuid.tolist())}
     instances = {name: at for at, name in enumerate(snapshot.instances.id.tolist()) if name}
@@ -170,9 +170,9 @@ def _ticks(times_s: np.ndarray, unknown: int) -> I64:
 
 
 def rows_in(snapshot: ClusterSnapshot, other: ClusterSnapshot) -> I32 | None:
-    """The telemetry row in `other` of each GPU and instance of `snapshot`, -1 where it is not there.
+    """The telemetry row in `other` of each GPU and instance of `snapshot`, -1 if it is not there.
 
-    None where both have the same rows.
+    None if both have the same rows.
     """
     names, others = (np.concatenate([each.gpus.uuid, each.instances.id]) for each in (snapshot, other))
     same_gpus = snapshot.gpus.uuid is other.gpus.uuid or np.array_equal(snapshot.gpus.uuid, other.gpus.uuid)
@@ -183,7 +183,7 @@ def rows_in(snapshot: ClusterSnapshot, other: ClusterSnapshot) -> I32 | None:
 
 
 def moved(parts: Parts, rows: I32 | None) -> Parts:
-    """Parts with the entities and GPUs of another snapshot's rows; what is not there has an entity beyond its end."""
+    """Parts with the entities and GPUs of another snapshot's rows; missing ones have an entity beyond its end."""
     if rows is None:
         return parts
     beyond = np.int32(np.iinfo(np.int32).max)

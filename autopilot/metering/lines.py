@@ -1,4 +1,4 @@
-"""The sums of the segments by owner, in the periods of a calendar: what prices, bills and FOCUS rows are made of."""
+"""The sums of the segments by owner, in the periods of a calendar: the source of prices, bills and FOCUS rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Period:
 
 
 def period_of(store: Store, since: int | None = None, until: int | None = None) -> Period:
-    """The time that the segments have of what is asked for. Raises `InputError` where that is nothing."""
+    """The part of the asked time within the segments. Raises `InputError` if that is nothing."""
     if not store.segments:
         raise InputError(f"{store.folder}: no interval is written yet; ask again later, or after the run has ended")
     begin, end = store.segments[0].begin, store.segments[-1].end
@@ -48,7 +48,7 @@ def lines_of(store: Store, edges: Sequence[int], more: Sequence[str] = ()) -> pd
     """The sums between each two consecutive `edges` (1/1,024 s), by `OWNER` and `more` text columns.
 
     Columns: `begin` and `end` of the period, the texts, and `AMOUNTS` as whole numbers (DuckDB adds in 128 bits). A row
-    that lies on an edge is divided in proportion to time: nothing is lost. Raises `InputError` for a damaged segment.
+    across an edge is divided in proportion to time: nothing is lost. Raises `InputError` for a damaged segment.
     """
     import pandas as pd
 
@@ -70,7 +70,7 @@ def lines_of(store: Store, edges: Sequence[int], more: Sequence[str] = ()) -> pd
 
 
 def _within(name: str) -> str:
-    """The part of an amount that lies in a period, in SQL: differences of rounded-down sums, exact in total."""
+    """The part of an amount within a period, in SQL: differences of rounded-down sums, exact in total."""
 
     def upto(at: str) -> str:
         return f'(r.{name}::HUGEINT * ({at} - r."begin")) // (r."end" - r."begin")'
@@ -90,7 +90,7 @@ def _asked(query: str, files: Sequence[str], **values: Any) -> list[tuple[Any, .
 
 
 def missing_s(store: Store, period: Period) -> float:
-    """Time of a period for which there is no segment."""
+    """Time of a period without a segment (s)."""
     lacks = sum(max(min(end, period.end) - max(begin, period.begin), 0) for begin, end in store.holes)
     return lacks / TICKS_PER_S
 

@@ -23,11 +23,11 @@ INTERVAL_S = 300
 
 
 class Sink(Protocol):
-    """Where finished intervals go."""
+    """The destination of finished intervals."""
 
     @property
     def end(self) -> int | None:
-        """End of the last interval that it has, in 1/1,024 s; None where it has none."""
+        """End of its last interval, in 1/1,024 s; None without one."""
         ...
 
     @property
@@ -51,9 +51,9 @@ class Meter:
         longest_gap_s: float = float("inf"),
         begin_s: float | None = None,
     ) -> None:
-        """`longest_gap_s`: two ticks further apart were not observed between. Infinite where every change is a tick.
+        """`longest_gap_s`: two ticks further apart were not observed between. Infinite if every change is a tick.
 
-        `begin_s`: where a sink without intervals begins; None: with the first tick.
+        `begin_s`: begin of a sink without intervals; None: with the first tick.
         """
         self._from = None if begin_s is None else to_ticks(begin_s)
         self._sink, self._long = sink, interval_s * TICKS_PER_S
@@ -63,7 +63,7 @@ class Meter:
         self._begin = 0
 
     def take(self, observation: Observation, sent: Iterable[Instruction] = (), extra: Extra = NOTHING) -> None:
-        """Take in one tick. Time that has been counted is not counted again, also where the clock was set back."""
+        """Take in one tick. Counted time is not counted again, even after the clock was set back."""
         before = self._last
         now = seen(observation, sent, before)
         if before is None:
@@ -81,7 +81,7 @@ class Meter:
             self._add(edges, between(before, now, edges, extra))
 
     def close(self, at_s: float | None = None) -> None:
-        """Hand over the interval that is open; from the last tick to `at_s` nothing was observed."""
+        """Hand over the open interval; from the last tick to `at_s` nothing was observed."""
         last = self._last
         if last is None:
             return
@@ -93,7 +93,7 @@ class Meter:
             self._hand_over(self._last.at)
 
     def _first(self, now: Seen) -> None:
-        """Begin where the sink ends; the time up to the first tick is a gap."""
+        """Begin at the end of the sink; the time up to the first tick is a gap."""
         ended = self._from if self._sink.end is None else self._sink.end
         if ended is not None and ended > now.at:
             return  # the clock is behind what has been counted
@@ -108,7 +108,7 @@ class Meter:
         return [begin, *range(first, end, self._long), end]
 
     def _add(self, edges: list[int], found: Sequence[Amounts]) -> None:
-        """Add the amounts of each span, and hand over each interval that ends."""
+        """Add the amounts of each span, and hand over each ended interval."""
         for end, amounts in zip(edges[1:], found, strict=True):
             for key, values in amounts.items():
                 into = self._amounts.setdefault(key, no_amounts())

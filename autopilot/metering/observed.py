@@ -1,6 +1,6 @@
-"""The amounts of the time between two ticks: what was held, by owner, and what became of the rest of the capacity.
+"""The amounts of the time between two ticks: held GPU time by owner, and the rest of the capacity by kind.
 
-Activity and power are the means of the shortest window that covers the time between the ticks. What no window covers
+Activity and power are the means of the shortest window over the whole time between the ticks. Time outside the windows
 is not measured: it counts as held, never as idle or active.
 """
 
@@ -43,7 +43,7 @@ MJ_PER_TICK = 1000.0 / TICKS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What metering may be given beside the observation."""
+    """Optional input of metering beside the observation."""
 
     counted_w: Mapping[str, float] = field(default_factory=dict)  # by UUID: mean power since the last tick, by counter
     flops: Mapping[str, float] = field(default_factory=dict)  # by uid: operations per second that the workload reports
@@ -65,9 +65,9 @@ class Groups:
 
 
 def between(before: Seen, now: Seen, edges: list[int], extra: Extra = NOTHING) -> list[Amounts]:
-    """The amounts of each span between consecutive `edges`, which begin at `before.at` and end at `now.at`.
+    """The amounts of each span between consecutive `edges`, from `before.at` to `now.at`.
 
-    Where one of the ticks did not see the whole cluster, all of it is a gap.
+    If one of the ticks did not see the whole cluster, all of it is a gap.
     """
     spans = list(pairwise(edges))
     if not (before.trusted and now.trusted):
@@ -130,7 +130,7 @@ def _grouped(held: Held, extra: Extra = NOTHING) -> Groups:
 def _owner(
     snapshot: ClusterSnapshot, uids: Sequence[str], row: int, model: str, profile: str, pool: str, extra: Extra
 ) -> tuple[str, ...]:
-    """The owner of what one workload holds, as `amounts.KEYS`."""
+    """The owner of one workload's holdings, as `amounts.KEYS`."""
     work, tenants = snapshot.workloads, snapshot.names.tenants
     tenant, queue = int(work.tenant[row]), int(work.queue[row])
     return (
@@ -155,7 +155,7 @@ def _name(names: tuple[str, ...], code: int) -> str:
 
 
 class _Reading:
-    """What the telemetry of the later tick says of each part."""
+    """Telemetry of the later tick for each part."""
 
     def __init__(self, held: Held, now: Seen, extra: Extra) -> None:
         snapshot = now.snapshot
@@ -174,11 +174,11 @@ class _Reading:
 
 
 def _own_windows(telemetry: SignalTable, held: Held, now: int) -> tuple[I64, I64]:
-    """(window, first moment that it covers) of each part; -1 where none shows this work alone.
+    """(window, its first moment) of each part; -1 if none shows this work alone.
 
-    A window that begins before the work did shows the GPU of another. Of the others the longest is used that is not
-    longer than the time since the earlier tick: longer ones would count the beginning of a stay more often than its
-    end. The shortest window may overlap the one before it.
+    A window from before the start of the work shows the GPU of another. Of the others the longest one within the time
+    since the earlier tick is used: longer ones would count the beginning of a stay more often than its end. The
+    shortest window may overlap the one before it.
     """
     chosen, since = np.full(len(held.begin), -1, np.int64), np.full(len(held.begin), now, np.int64)
     work = held.snapshot.workloads
@@ -193,7 +193,7 @@ def _own_windows(telemetry: SignalTable, held: Held, now: int) -> tuple[I64, I64
 
 
 def _window(telemetry: SignalTable, end: int, begin: int) -> tuple[int, int]:
-    """(window, first moment that it covers): the shortest that covers the time, else the longest; -1 for none."""
+    """(window, its first moment): the shortest one over the whole time, else the longest; -1 for none."""
     if not telemetry.windows_s:
         return -1, end
     widths = [to_ticks(width_s) for width_s in telemetry.windows_s]
@@ -203,7 +203,7 @@ def _window(telemetry: SignalTable, end: int, begin: int) -> tuple[int, int]:
 
 
 def _power(snapshot: ClusterSnapshot, parts: Parts, window: int, extra: Extra) -> tuple[F64, np.ndarray]:
-    """Watts of the whole GPU of each part, NaN where unknown, and where they come from the energy counter."""
+    """Watts of the whole GPU of each part, NaN if unknown, and the mask of those from the energy counter."""
     telemetry = snapshot.telemetry
     power = np.full(len(parts.gpu), np.nan)
     if window >= 0 and "power_w" in telemetry.signals:
@@ -220,7 +220,7 @@ def _power(snapshot: ClusterSnapshot, parts: Parts, window: int, extra: Extra) -
 
 
 def _overlap(held: Held, begin: int, end: int) -> I64:
-    """How long each part was held between two moments."""
+    """Time of holding of each part between two moments (1/1,024 s)."""
     return np.asarray(np.maximum(np.minimum(held.end, end) - np.maximum(held.begin, begin), 0))
 
 
@@ -256,7 +256,7 @@ def _add_held(amounts: Amounts, groups: Groups, reading: _Reading, begin: int, e
 
 
 def _add_flops(into: list[int], held: Held, row: int, flops: float, gpu_time: int, begin: int, end: int) -> None:
-    """Operations that a workload reports, divided among its groups by their GPU time."""
+    """Operations reported by a workload, divided among its groups by their GPU time."""
     mine = held.parts.workload == row
     whole = int((held.parts.units[mine] * _overlap(held, begin, end)[mine]).sum())
     long = int(_overlap(held, begin, end)[mine].max())
@@ -265,7 +265,7 @@ def _add_flops(into: list[int], held: Held, row: int, flops: float, gpu_time: in
 
 
 def _add_borrowed(amounts: Amounts, groups: list[Groups], snapshot: ClusterSnapshot, begin: int, end: int) -> None:
-    """What the work of a queue held beyond its guarantee; the work that started last has borrowed."""
+    """Holdings of a queue's work beyond its guarantee; the latest started work has borrowed."""
     own, names = _own_guarantees(snapshot), snapshot.names.gpu_models
     guarantee = {
         (queue, model): int(own[row, code]) * GPU_UNITS * (end - begin)
@@ -306,7 +306,7 @@ def _add_reserved(amounts: Amounts, snapshot: ClusterSnapshot, long: int) -> Non
 
 
 def add_stops(amounts: Amounts, before: Seen, now: Seen, extra: Extra = NOTHING) -> None:
-    """What work lost that was stopped between two ticks: its incarnation is a later one."""
+    """Lost progress of work stopped between two ticks: its incarnation is a later one."""
     rows = {uid: row for row, uid in enumerate(now.uids)}
     work, was = now.snapshot.workloads, before.snapshot.workloads
     stopped = [
@@ -327,7 +327,7 @@ def add_stops(amounts: Amounts, before: Seen, now: Seen, extra: Extra = NOTHING)
 
 
 def _owners(before: Seen, rows: list[int], extra: Extra) -> dict[int, tuple[str, ...]]:
-    """The owner of each row's first part; without pool and GPU model for work that no tick showed on its GPUs."""
+    """The owner of each row's first part; without pool and GPU model for work not shown on its GPUs by any tick."""
     mine = np.isin(before.parts.workload, rows)
     parts = Parts(*(getattr(before.parts, name)[mine] for name in Parts.__slots__))
     none = np.zeros(len(parts.workload), np.int64)
@@ -346,7 +346,7 @@ def _owners(before: Seen, rows: list[int], extra: Extra) -> dict[int, tuple[str,
 
 
 class _Capacity:
-    """Every GPU that was there at the earlier tick, and what of it no workload held."""
+    """Every GPU of the earlier tick, and its part held by no workload."""
 
     def __init__(self, before: Seen, now: Seen, extra: Extra) -> None:
         self._before, snapshot = before, before.snapshot
@@ -391,7 +391,7 @@ class _Capacity:
             _add_free(amounts, _key(Kind.IDLE, place), rest)
 
     def _fragmented(self, idle: list[int], long: int) -> list[int]:
-        """The part of the idle time that pending work cannot use, divided in proportion; exact in total."""
+        """The part of the idle time out of reach for pending work, divided in proportion; exact in total."""
         stranded, total = self._before.stranded_gpus, sum(idle)
         if not np.isfinite(stranded) or stranded <= 0 or not total:
             return [0] * len(idle)
@@ -409,7 +409,7 @@ def _by_kind(columns: I64, kind: I64, count: int, mask: np.ndarray) -> list[list
 
 
 def _add_free(amounts: Amounts, key: tuple[str, ...], values: list[int]) -> None:
-    """Add GPU time and energy of free capacity; nothing where there is none."""
+    """Add GPU time and energy of free capacity; nothing if there is none."""
     if values[0]:
         into = amounts.setdefault(key, no_amounts())
         for place, value in zip((GPU_TIME, ENERGY, POWERED, COUNTED), values, strict=True):

@@ -1,4 +1,4 @@
-"""The price file: what a GPU-hour costs by region and GPU model, premiums, energy and carbon.
+"""The price file: the GPU-hour by region and GPU model, premiums, energy and carbon.
 
 prices.yaml beside this module is an example with a comment for each field.
 """
@@ -51,7 +51,7 @@ class Dated(Rates):
 
 
 class Region(Rates):
-    """Prices and factors of one region, and those that count for a time instead."""
+    """Prices and factors of one region, and their replacements for a time."""
 
     gpu_hour: dict[str, Amount] = Field(min_length=1)
     energy_kwh: Amount = 0.0
@@ -115,7 +115,7 @@ class Prices(BaseModel):
         return sorted(found, key=lambda entry: entry[:2])
 
     def changes_s(self) -> list[float]:
-        """Moments since 1970 at which some price changes."""
+        """Moments of a change of some price, in seconds since 1970."""
         return sorted({at for name in self.regions for entry in self._validity(name) for at in entry[:2] if at < inf})
 
     def fixed(self, moment_s: float) -> Prices:
@@ -123,7 +123,7 @@ class Prices(BaseModel):
         return self.model_copy(update={"regions": dict(self.at(moment_s).regions)})
 
     def at(self, moment_s: float | None) -> Tariff:
-        """The prices that are valid at a moment since 1970; None: now, as for a run without dates."""
+        """The prices valid at a moment since 1970; None: now, as for a run without dates."""
         moment_s = time.time() if moment_s is None else moment_s
         regions = {}
         for name, region in self.regions.items():
@@ -134,7 +134,7 @@ class Prices(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """The prices of one moment: `Prices.at` is the only way to a price, so that none is read without its date."""
+    """The prices of one moment: `Prices.at` is the only way to a price, so none is read without its date."""
 
     file: Prices
     regions: Mapping[str, Region]  # without dated rates
@@ -149,7 +149,7 @@ class Tariff:
         return self.regions[self.file.pools.get(pool, self.file.region)]
 
     def gpu_hour(self, pool: str, model: str) -> float:
-        """The list price of one GPU-hour. Raises `InputError` where the file has none for the GPU model."""
+        """The list price of one GPU-hour. Raises `InputError` if the file has none for the GPU model."""
         found = self.region_of(pool).gpu_hour
         price = found.get(model, found.get(OTHER))
         if price is None:
@@ -165,7 +165,7 @@ class Tariff:
         return self.file.burst_ratio if own is None else own
 
     def premium_of(self, pool: str, topology: str, profile: str) -> float:
-        """The premium of work that requires a topology or holds a MIG instance, as a part of the list price."""
+        """The premium of work with a required topology or a MIG instance, as a part of the list price."""
         region, level = self.region_of(pool), cast("Level", topology)
         levels = self.file.topology_premium if region.topology_premium is None else region.topology_premium
         instance = self.file.mig_premium if region.mig_premium is None else region.mig_premium
@@ -200,7 +200,7 @@ def load_prices(path: Path | None = None) -> Prices:
 
 
 def flat_prices(gpu_hour: float, currency: str = "USD") -> Prices:
-    """One price for every GPU. Raises `InputError` for a price that is none."""
+    """One price for every GPU. Raises `InputError` for an impossible price."""
     if not 0 <= gpu_hour <= 1e9:
         raise InputError(f"--price: {gpu_hour!r} is not allowed; write the price of a GPU-hour, for example 2.50")
     return Prices(currency=currency, region="all", regions={"all": Region(gpu_hour={OTHER: gpu_hour})})

@@ -2,9 +2,9 @@
 
 A file `s-BEGIN-END.parquet` has all rows of that time (1/1,024 s since the start of the run, or since 1970). It is
 written whole or not at all. A finished day (UTC) is merged into one file with hourly rows; the merged file is in place
-before the others are removed, and a reader skips a file whose time another one covers. So no time is counted twice, and
-what is missing is known. Rows of a merged day are also divided where a day begins in a time zone, so that a bill of any
-zone has whole rows.
+before the others are removed, and a reader skips a file with its time covered by another one. So no time is counted
+twice, and missing time is known. Rows of a merged day are also divided at the begin of a day in any time zone, so a
+bill of any zone has whole rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A folder of segments that is read. `start_s`: its time 0 since 1970; None: not known."""
+    """A folder of segments for reading. `start_s`: its time 0 since 1970; None: not known."""
 
     folder: Path
     start_s: float | None
@@ -72,12 +72,12 @@ class Store:
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """Times between the first and the last segment that no segment has."""
+        """Times without a segment between the first and the last one."""
         return [(one.end, two.begin) for one, two in pairwise(self.segments) if two.begin > one.end]
 
 
 def open_store(folder: Path) -> Store:
-    """The segments in a folder, in order, without those that a merged one covers. Raises `InputError`."""
+    """The segments in a folder, in order, without those covered by a merged one. Raises `InputError`."""
     about = _about(folder)
     kept: list[Segment] = []
     for each in sorted(_files(folder), key=lambda segment: (segment.begin, -segment.end)):
@@ -92,7 +92,7 @@ def open_store(folder: Path) -> Store:
 
 
 def metering_folder(journal: Path) -> Path:
-    """The folder of the metering that belongs to a journal."""
+    """The folder of the metering of a journal."""
     return journal.with_name(f"{journal.name.removesuffix('.journal')}.metering")
 
 
@@ -102,7 +102,7 @@ class Segments:
     def __init__(self, folder: Path, *, start_s: float | None, every: int = 1, replace: bool = False) -> None:
         """`start_s`: time 0 since 1970; None: not known. `every`: intervals in a file; a crash loses those of the last.
 
-        `replace` removes what another run left. Raises `InputError` where the folder cannot be used.
+        `replace` removes the files of another run. Raises `InputError` for an unusable folder.
         """
         self.folder, self._every = folder, every
         self._waiting: list[tuple[int, int, Sequence[Row]]] = []
@@ -124,11 +124,11 @@ class Segments:
 
     @property
     def end(self) -> int | None:
-        """End of the last interval that it has."""
+        """End of its last interval."""
         return self._ended
 
     def put(self, begin: int, end: int, rows: Sequence[Row]) -> None:
-        """Keep one interval; a file is written after `every` of them, and where a day ends."""
+        """Keep one interval; a file is written after `every` of them, and at the end of a day."""
         self._waiting.append((begin, end, rows))
         self._ended = end
         if len(self._waiting) >= self._every or (end + self.shift) % DAY == 0:
@@ -137,14 +137,14 @@ class Segments:
             merge(self.folder, end - DAY, end, self.shift)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting intervals."""
         if self._waiting:
             begin, end = self._waiting[0][0], self._waiting[-1][1]
             _write(self.folder, begin, end, _table(row for _, _, rows in self._waiting for row in rows))
             self._waiting = []
 
     def close(self) -> None:
-        """Write what waits, and let another process write."""
+        """Write the waiting intervals, and let another process write."""
         if self._lock is not None:
             self.flush()
             self._lock.free()
@@ -212,7 +212,7 @@ def _files(folder: Path) -> list[Segment]:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """The description of a folder. Raises `InputError` where it has no metering, or that of another version."""
+    """The description of a folder. Raises `InputError` if it has no metering, or that of another version."""
     try:
         about = json.loads((folder / ABOUT).read_bytes())
         known = about["schema"] in (SCHEMA, *OLDER) and (

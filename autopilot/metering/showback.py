@@ -1,4 +1,4 @@
-"""Who used what and what it costs: the lines and charges of a period, summed by an owner or by a time."""
+"""Use and cost by group: the lines and charges of a period, summed by an owner or by a time."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Bill:
 
     @property
     def charge(self) -> float:
-        """What its owner pays."""
+        """The charge to its owner."""
         return self.reservation + self.burst + self.premium
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """Whether the rows of a period add up to its capacity x time."""
+    """The check of a period: the sum of its rows against its capacity x time."""
 
     capacity_gpu_h: float
     rows_gpu_h: float
@@ -87,18 +87,18 @@ class Reconciled:
 
     @property
     def difference_ratio(self) -> float:
-        """Share of the capacity that the rows differ by."""
+        """Difference of the rows as a share of the capacity."""
         return abs(self.rows_gpu_h - self.capacity_gpu_h) / self.capacity_gpu_h if self.capacity_gpu_h else 0.0
 
     @property
     def good(self) -> bool:
-        """Whether they agree within `WITHIN`."""
+        """True if they agree within `WITHIN`."""
         return self.difference_ratio <= WITHIN
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of a store: the time (1/1,024 s; None: all), the days and months, and the prices."""
+    """The question to a store: the time (1/1,024 s; None: all), the days and months, and the prices."""
 
     store: Store
     prices: Prices
@@ -107,11 +107,11 @@ class Asked:
     until: int | None = None
 
     def period(self) -> Period:
-        """The time that the store has of it. Raises `InputError` where that is nothing."""
+        """Its part within the store. Raises `InputError` if that is nothing."""
         return period_of(self.store, self.since, self.until)
 
     def edges(self) -> list[int]:
-        """The ends of the charge days; a day is shorter only where a price changes, or a part of it is asked for."""
+        """The ends of the charge days; a day is shorter only at a change of prices, or if a part of it is asked for."""
         period = self.period()
         edges = self.calendar.edges(period.begin, period.end, price_edges(self.prices, self.calendar))
         low = edges[0] if self.since is None else max(edges[0], self.since)
@@ -126,7 +126,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Showback:
-    """The answer: bills by group, and whether it adds up."""
+    """The answer: bills by group, and the check of their sum."""
 
     period: Period
     by: str
@@ -139,7 +139,7 @@ class Showback:
 
 
 def check_by(by: str) -> None:
-    """Raise `InputError` for a group that there is not."""
+    """Raise `InputError` for an unknown group."""
     known = (*BY, *TIMES)
     if by in known or (by.startswith(LABEL) and len(by) > len(LABEL)):
         return

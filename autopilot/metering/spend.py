@@ -32,7 +32,7 @@ DRAWS, LEVELS = 2000, (0.1, 0.5, 0.9)
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The charge of one tenant on the last whole day; `ratio` None where too few days came before, or cost nothing."""
+    """The charge of one tenant on the last whole day; `ratio` None if too few days came before, or cost nothing."""
 
     tenant: str
     day_begin_s: float  # in the time of the store
@@ -48,7 +48,7 @@ class Spending:
 
     @property
     def high(self) -> bool:
-        """Whether it is above `ALERT_RATIO`."""
+        """True if it is above `ALERT_RATIO`."""
         return self.ratio is not None and self.ratio > ALERT_RATIO
 
 
@@ -73,7 +73,9 @@ class MonthForecast:
 
 @dataclass(frozen=True, slots=True)
 class Daily:
-    """Charges by calendar day: `edges` of the days (1/1,024 s), whether each was observed, and charges by tenant."""
+    """Charges by calendar day: `edges` of the days (1/1,024 s), `known`, True for an observed day, and charges by
+    tenant.
+    """
 
     edges: tuple[int, ...]
     known: tuple[bool, ...]
@@ -81,7 +83,7 @@ class Daily:
 
 
 def daily_charges(asked: Asked, edges: Sequence[int]) -> Daily:
-    """The charges of each tenant between consecutive `edges`, which are ends of days of the asked calendar."""
+    """The charges of each tenant between consecutive `edges`, the ends of days of the asked calendar."""
     lines, charges = asked.charged()
     days = np.array(edges)
     known = [_covers(asked.store, begin, end) for begin, end in pairwise(edges)]
@@ -108,9 +110,9 @@ def calendar_of(store: Store, prices: Prices) -> Calendar:
 def daily_spending(store: Store, prices: Prices, now_s: float | None = None) -> list[Spending]:
     """Each tenant's last whole day before `now_s` (None: the end of the store), by name.
 
-    A day without any row of a tenant counts as 0 only where the store covers it and it was observed. Other days are
-    left out of the mean; where the last day is one of them, nothing is known. Raises `InputError` for a damaged
-    segment and for a GPU model without a price.
+    A day without any row of a tenant counts as 0 only if the store covers it and it was observed. Other days are left
+    out of the mean; if the last day is one of them, nothing is known. Raises `InputError` for a damaged segment and for
+    a GPU model without a price.
     """
     if not store.segments:
         return []
@@ -141,9 +143,9 @@ def daily_spending(store: Store, prices: Prices, now_s: float | None = None) -> 
 def month_forecasts(store: Store, prices: Prices, now_s: float | None = None) -> list[MonthForecast]:
     """The month of `now_s` (None: the end of the store) of each tenant with charges or a budget, and of all together.
 
-    An open day is drawn from the days of its weekday in the `WEEKS` before, at the prices that count when it begins;
-    the days of one week come from one week, as a busy day is rarely alone. The draws are the same at every call. Raises
-    `InputError` as `daily_spending` does.
+    An open day is drawn from the days of its weekday in the `WEEKS` before, at the prices of its begin; the days of one
+    week come from one week, as a busy day is rarely alone. The draws are the same at every call. Raises `InputError` as
+    `daily_spending` does.
     """
     if not store.segments or store.start_s is None:
         return []
@@ -186,7 +188,7 @@ def month_forecasts(store: Store, prices: Prices, now_s: float | None = None) ->
 
 
 def _with_all(daily: Daily, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """The charges of each tenant and of all together (""), with those in `names` that have none."""
+    """The charges of each tenant and of all together (""), with those in `names` without any."""
     found = {name: np.array(values) for name, values in daily.charges.items()}
     found |= {name: np.zeros(len(daily.known)) for name in names if name and name not in found}
     return found | ({"": np.sum(list(found.values()), axis=0)} if found else {})
@@ -228,7 +230,7 @@ def highest_budgets(found: Iterable[MonthForecast], most: int) -> dict[str, floa
 
 
 def _covers(store: Store, begin: int, end: int) -> bool:
-    """Whether segments cover a whole day."""
+    """True if segments cover a whole day."""
     inside = [each for each in store.segments if each.end > begin and each.begin < end]
     if not inside or inside[0].begin > begin or inside[-1].end < end:
         return False
