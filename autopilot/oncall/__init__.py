@@ -1,4 +1,4 @@
-"""Alerts that arrive, their runbooks, and what the controller proposes about them.
+"""Received alerts, their runbooks, and the controller's proposals about them.
 
 A runbook can ask for a proposal. It cannot raise a mode, choose a victim, waive a guard, or run a command.
 """

@@ -28,7 +28,7 @@ class _Status(msgspec.Struct):
 
 
 class _Key(msgspec.Struct, rename="camel"):
-    """What identifies an alert, as `GET /api/v2/alerts` lists it."""
+    """The identity of an alert in the list of `GET /api/v2/alerts`."""
 
     starts_at: Annotated[str, msgspec.Meta(max_length=40)]
     fingerprint: Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]{1,64}$")]
@@ -49,13 +49,13 @@ class _Alert(_Key, kw_only=True):
 
 
 class _Age(msgspec.Struct):
-    """The part of `GET /api/v2/status` that says since when it runs."""
+    """The start of the Alertmanager, from `GET /api/v2/status`."""
 
     uptime: datetime
 
 
 class Listed(NamedTuple):
-    """What an Alertmanager has."""
+    """The alerts of an Alertmanager."""
 
     active: tuple[Delivered, ...]  # alerts that it delivers: neither silenced nor inhibited
     keys: frozenset[Key]  # every alert that fires
@@ -67,7 +67,7 @@ Reader = Callable[[], Listed]
 
 
 def alertmanager_reader(url: str, receiver: str = "", timeout_s: float = 10.0, settled_s: float = SETTLED_S) -> Reader:
-    """A reader of the Alertmanager at `url`; with `receiver` only alerts that are routed to it are active."""
+    """A reader of the Alertmanager at `url`; with `receiver` only alerts routed to it are active."""
 
     def read() -> Listed:
         try:
@@ -94,7 +94,7 @@ def _key(raw: msgspec.Raw) -> Key | None:
 
 
 def _active(raw: msgspec.Raw, receiver: str) -> Delivered | None:
-    """An alert that is delivered; None for one without a name, and for one that cannot be read: the others count."""
+    """A delivered alert; None for one without a name, and for an unreadable one: the others count."""
     try:
         alert = msgspec.json.decode(raw, type=_Alert)
         key = alert.key

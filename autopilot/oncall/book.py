@@ -1,4 +1,4 @@
-"""The alerts that were delivered, on disk before a delivery is confirmed.
+"""The delivered alerts, on disk before a delivery is confirmed.
 
 One row per (fingerprint, start). A repeat updates nothing but the count; a late `firing` after the end is ignored.
 """
@@ -29,7 +29,7 @@ MOST_HISTORY = 50
 
 
 class Stage(StrEnum):
-    """How far the work on an alert is."""
+    """The stage of the work on an alert."""
 
     RECEIVED = "received"
     NO_RUNBOOK = "no_runbook"
@@ -44,7 +44,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one query of a runbook: (labels, value) of each series, or why there is none."""
+    """The answer to one query of a runbook: (labels, value) of each series, or the reason for its absence."""
 
     title: str
     query: str
@@ -85,7 +85,7 @@ class AlertRecord:
 
     @property
     def key(self) -> Key:
-        """What identifies the alert."""
+        """The identity of the alert."""
         return self.fingerprint, self.started
 
     @property
@@ -95,7 +95,7 @@ class AlertRecord:
 
     @property
     def position(self) -> dict[str, Any]:
-        """How far the work is, for the log."""
+        """The stage of the work, for the log."""
         return {"stage": self.stage.value, "reason": self.reason, "proposals": list(self.proposals)}
 
     def to(self, stage: Stage, reason: str, at_s: float, **changes: Any) -> AlertRecord:
@@ -108,11 +108,11 @@ class AlertRecord:
         return replace(self, stage=stage, reason=reason, history=history, **changes)
 
     def ended(self, reason: str, at_s: float) -> AlertRecord:
-        """The record at its end. What was recommended and not done is no part of it."""
+        """The record at its end. Recommendations not carried out are no part of it."""
         return replace(self.to(Stage.ENDED, reason, at_s), firing=False, proposals=(), sent=())
 
     def steps_since(self, before: AlertRecord) -> tuple[AlertStep, ...]:
-        """What happened between an earlier state of this record and this one; the receipt with the first of it."""
+        """The steps between an earlier state of this record and this one; the receipt with the first of it."""
         known = set() if before.stage == Stage.RECEIVED else {(each.at_s, each.stage) for each in before.history}
         new = [each for each in self.history if (each.at_s, each.stage) not in known]
         return tuple(
@@ -155,11 +155,11 @@ class AlertBook:
         record: Callable[[Sequence[Delivered]], None] = lambda _: None,
         sender: str = "",
     ) -> int:
-        """Store the alerts of one delivery in one transaction; returns how many changed something.
+        """Store the alerts of one delivery in one transaction; returns the number of alerts with a change.
 
-        A sender whose alerts fill the book loses its own oldest ones, never those of others. `record` keeps those that
-        changed something; what it raises, and `InputError` where the alerts cannot be stored, means that nothing of the
-        delivery is stored.
+        If a sender's alerts fill the book, it loses its own oldest ones, never those of others. `record` keeps the
+        alerts with a change. An error raised by it, and `InputError` for a failed write, mean: nothing of the delivery
+        is stored.
         """
         with self._lock:
             try:
@@ -177,7 +177,7 @@ class AlertBook:
         return len(changed)
 
     def _make_room(self) -> None:
-        """Remove the oldest open alerts of senders that have too many."""
+        """Remove the oldest open alerts of senders with too many."""
         counts = "SELECT count(*), sender FROM alerts WHERE ended = 0 GROUP BY sender ORDER BY 1 DESC"
         while True:
             found: list[tuple[int, str]] = self._db.execute(counts).fetchall()
@@ -210,15 +210,15 @@ class AlertBook:
         return ends
 
     def open_alerts(self) -> list[AlertRecord]:
-        """Alerts that have not ended, in the order of receipt."""
+        """Unended alerts, in the order of receipt."""
         return self._read(f"SELECT {_COLUMNS} FROM alerts WHERE ended = 0 ORDER BY rowid", ())  # noqa: S608
 
     def recent(self, limit: int) -> list[AlertRecord]:
-        """The latest alerts, newest first; those that have not ended come before the others."""
+        """The latest alerts, newest first; unended ones come before the others."""
         return self._read(f"SELECT {_COLUMNS} FROM alerts ORDER BY ended, rowid DESC LIMIT ?", (limit,))  # noqa: S608
 
     def counts(self) -> tuple[int, int]:
-        """How many alerts have not ended, and how many there are. Raises `InputError`."""
+        """(Number of unended alerts, number of all). Raises `InputError`."""
         with self._lock:
             try:
                 every, ended = self._db.execute("SELECT count(*), total(ended) FROM alerts").fetchone()
@@ -227,7 +227,9 @@ class AlertBook:
         return int(every - ended), int(every)
 
     def listed(self, keys: frozenset[Key]) -> frozenset[Key]:
-        """Note that an Alertmanager has these alerts. Returns the open ones that it has or had. Raises `InputError`."""
+        """Note the presence of these alerts in an Alertmanager. Returns the open ones present in it now or before.
+        Raises `InputError`.
+        """
         with self._lock:
             try:
                 query = "SELECT fingerprint, started, listed FROM alerts WHERE ended = 0"
@@ -242,7 +244,7 @@ class AlertBook:
         return frozenset(new) | {(mark, start) for mark, start, listed in rows if listed}
 
     def keep(self, records: Sequence[AlertRecord]) -> None:
-        """Store the work on alerts. One that ended fires no more; how often it was delivered stays as delivered."""
+        """Store the work on alerts. An ended one fires no more; the number of its deliveries stays."""
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")

@@ -1,7 +1,7 @@
-"""What happens about an alert: evidence, the proposals that may help, their effects, and whether the cause went away.
+"""The handling of an alert: evidence, helpful proposals, their effects, and the verification of the cause's end.
 
-The actions propose at every tick anyway. Following an alert means to find those proposals that its runbook asks for and
-that concern its object. Nothing here changes a decision.
+The actions propose at every tick anyway. To follow an alert is to find the proposals requested by its runbook for its
+object. Nothing here changes a decision.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Round:
         return len(self._known) + len(book.front.diagnosis) <= MOST_QUERIES
 
     def _answer(self, query: str) -> Series | str:
-        """The series of a query, or why there are none."""
+        """The series of a query, or the reason for their absence."""
         if query not in self._known:
             try:
                 self._known[query] = self._ask(query)
@@ -107,7 +107,7 @@ class Round:
         return self._known[query]
 
     def _proposed(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
-        """Look for proposals that the runbook asks for."""
+        """Look for proposals requested by the runbook."""
         if not book.front.actions:
             needs = "nobody has to act" if alert.labels.get("severity") == "none" else "a person must act"
             reason = f"the runbook asks for no action of the controller: {needs}"
@@ -137,11 +137,11 @@ class Round:
         return alert.to(Stage.WAITING, reason, self.now_s, proposals=())
 
     def _related(self, alert: AlertRecord, book: Runbook) -> list[Proposal]:
-        """The proposals of this tick that the runbook asks for and that concern the alert."""
+        """The proposals of this tick requested by the runbook and about the alert's object."""
         return [each for each in self.published.decision.plan.proposals if self._concerns(each, alert, book)]
 
     def _sent(self, alert: AlertRecord, book: Runbook) -> AlertRecord | None:
-        """The alert with proposals whose effects this tick sent for it beside those under way; None without any."""
+        """The alert with the proposals sent by this tick for it, beside those under way; None without any."""
         if self.published.decision.halted or alert.received_s > self.now_s:  # decided before it came
             return None
         flying = {each.instruction.proposal_id for each in self.published.memory.effects.in_flight.values()}
@@ -169,7 +169,7 @@ class Round:
         return self._verified(alert.to(Stage.VERIFYING, reason, self.now_s, verify_by_s=until_s), book)
 
     def _verified(self, alert: AlertRecord, book: Runbook) -> AlertRecord:
-        """Whether the cause is gone, as the runbook's query or the end of the alert shows."""
+        """The alert after the check for the end of its cause, by the runbook's query or by the end of the alert."""
         check = book.front.verification
         query = bound(check.query, alert.labels) if check.query else None
         if query:
@@ -186,7 +186,7 @@ class Round:
         return alert.to(Stage.NOT_VERIFIED, reason, self.now_s)
 
     def _concerns(self, proposal: Proposal, alert: AlertRecord, book: Runbook) -> bool:
-        """Whether the runbook asks for such a proposal, and it is about the object of the alert."""
+        """True if the runbook asks for such a proposal, and its subject is the object of the alert."""
         if proposal.action not in {each.action for each in book.front.actions}:
             return False
         label = book.front.subject
@@ -209,8 +209,8 @@ class Round:
         return wanted in found.get(label, set())
 
     def _who_may(self, alert: AlertRecord, book: Runbook) -> str:
-        """Who may free the idle GPUs of the tenant or queue that an alert is about, as a sentence to add; "" where none
-        are known to be idle.
+        """The people able to free the idle GPUs of the alert's tenant or queue, as a sentence to add; "" if none are
+        known to be idle.
         """
         label, snapshot = book.front.subject, self.published.observation.snapshot
         if label not in {"tenant", "queue"}:
@@ -246,7 +246,7 @@ class Round:
 
 
 class Follower:
-    """Follows all open alerts in a thread of its own, so that a slow Prometheus delays no tick and no delivery."""
+    """Follows all open alerts in a thread of its own, so a slow Prometheus delays no tick and no delivery."""
 
     def __init__(
         self,
@@ -259,8 +259,8 @@ class Follower:
     ) -> None:
         """`next_tick(last, timeout_s)` returns a tick newer than `last`, or None after the time.
 
-        `record` keeps what happens; where it raises `AuditError`, nothing has happened, and the next look tries again.
-        `fires` lists the alerts that fire. Those that were not delivered are taken after the start and after `missed`.
+        `record` keeps the steps; if it raises `AuditError`, nothing has happened, and the next look tries again.
+        `fires` lists the firing alerts. Undelivered ones are taken after the start and after `missed`.
         """
         self.book, self.runbooks, self.ask, self._next_tick = book, runbooks, ask, next_tick
         self._record, self._fires = record, fires
@@ -275,13 +275,13 @@ class Follower:
         self._woken.set()
 
     def missed(self) -> None:
-        """A delivery was truncated: ask for the alerts that fire, now."""
+        """A delivery was truncated: ask for the firing alerts, now."""
         self._missed, self._asks_s = True, 0.0
 
     def catch_up(self, now_s: float) -> None:
-        """Receive the alerts that fire and were not delivered, and end those that the Alertmanager had and has no more.
+        """Receive firing alerts without a delivery, and end those gone from the Alertmanager.
 
-        Where it does not answer, nothing ends, and it is asked again.
+        Without an answer, nothing ends, and it is asked again.
         """
         if self._fires is None or time.monotonic() < self._asks_s:
             return
@@ -352,7 +352,7 @@ class Follower:
         self._move(moved)
 
     def _move(self, moved: Sequence[tuple[AlertRecord, AlertRecord]]) -> None:
-        """Record and keep what changed."""
+        """Record and keep the changes."""
         if not moved:
             return
         self._record([step for before, after in moved for step in after.steps_since(before)])
@@ -364,7 +364,7 @@ class Follower:
 
 
 def resolved(alert: AlertRecord) -> str:
-    """That an alert resolved, and after what."""
+    """The words for a resolved alert, with the actions before that."""
     return (
         f"the alert resolved after {', '.join(alert.acted)}" if alert.acted else "the alert resolved without an action"
     )

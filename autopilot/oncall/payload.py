@@ -1,7 +1,7 @@
 """The payloads of Alertmanager (version 4) and Grafana as alerts.
 
-Both deliver at least once, repeat, and may reorder. (fingerprint, start) identifies one alert; it is the key that makes
-a repeated delivery harmless. Fields that are not used here are ignored.
+Both deliver at least once, repeat, and may reorder. (fingerprint, start) identifies one alert; by this key a repeated
+delivery is harmless. Unused fields are ignored.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Delivered:
 
     @property
     def key(self) -> Key:
-        """What identifies the alert."""
+        """The identity of the alert."""
         return self.fingerprint, self.started
 
     @property
@@ -72,7 +72,7 @@ class Delivered:
 
 
 class Payload(NamedTuple):
-    """The alerts of a payload, how many more its sender left out, and why others of it cannot be read."""
+    """The alerts of a payload, the number left out by its sender, and the reasons for unreadable ones."""
 
     alerts: tuple[Delivered, ...]
     truncated: int
@@ -80,9 +80,9 @@ class Payload(NamedTuple):
 
 
 def parse_payload(body: bytes) -> Payload:
-    """The payload of a delivery. An alert that cannot be read is left out and named.
+    """The payload of a delivery. An unreadable alert is left out and named.
 
-    Raises `InputError` where the payload is none, and where none of its alerts can be read.
+    Raises `InputError` for anything but a payload, and for one without a readable alert.
     """
     if len(body) > MAX_BYTES:
         raise InputError(f"the payload has {len(body):,} bytes; at most {MAX_BYTES:,} are read")
@@ -119,7 +119,7 @@ def _delivered(raw: msgspec.Raw, at: int) -> Delivered:
 def same_start(text: str) -> str:
     """A start in UTC and milliseconds: a webhook has nanoseconds, the API of Alertmanager milliseconds.
 
-    Raises `ValueError` for what is not a time.
+    Raises `ValueError` for anything but a time.
     """
     at = datetime.fromisoformat(text)
     try:

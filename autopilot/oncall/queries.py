@@ -60,5 +60,5 @@ class PrometheusAsker:
 
 
 def no_prometheus(_query: str) -> Series:
-    """Where no Prometheus is configured."""
+    """The asker without a configured Prometheus. Always raises `QueryError`."""
     raise QueryError("no Prometheus is configured; set alerts.prometheus")

@@ -1,8 +1,8 @@
-"""Runbooks: Markdown with a front matter that the service reads.
+"""Runbooks: Markdown with a front matter for the service.
 
-The front matter names the alert, the label that names its object, the queries that show the evidence, the actions whose
-proposals may help, and the query that shows whether they did. A `$LABEL` in a query stands for the value of a label of
-the alert. It is inserted as a quoted PromQL string, so no value can change the query.
+The front matter names the alert, the label of its object, the queries for evidence, the actions with possibly helpful
+proposals, and the query for their success. A `$LABEL` in a query stands for the value of a label of the alert. It is
+inserted as a quoted PromQL string, so no value can change the query.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Part(BaseModel):
 
 
 class Diagnosis(_Part):
-    """One query whose answer is evidence."""
+    """One query for evidence."""
 
     title: str = Field(min_length=1, max_length=200)
     query: str = Field(min_length=1, max_length=2_000)
@@ -62,7 +62,7 @@ class Diagnosis(_Part):
 
 
 class Asked(_Part):
-    """An action whose proposals may help."""
+    """An action with possibly helpful proposals."""
 
     action: str
     why: str = Field(min_length=1, max_length=400)
@@ -76,7 +76,7 @@ class Asked(_Part):
 
 
 class Verification(_Part):
-    """What shows that the cause is gone. An empty query: the end of the alert itself."""
+    """The proof of the cause's end. An empty query: the end of the alert itself."""
 
     query: str = Field("", max_length=2_000)
     below: float | None = None
@@ -90,12 +90,12 @@ class Verification(_Part):
         return self
 
     def holds(self, value: float) -> bool:
-        """Whether a value of the query shows that the cause is gone. NaN is unknown, and does not hold."""
+        """True if a value of the query proves the end of the cause. NaN is unknown, and proves nothing."""
         return value < self.below if self.below is not None else self.above is not None and value > self.above
 
 
 class FrontMatter(_Part):
-    """The part of a runbook that the service reads."""
+    """The part of a runbook for the service."""
 
     alert: str = Field(pattern=r"^[A-Z][A-Za-z0-9]{1,99}$")
     subject: Literal["", *SUBJECTS] = ""  # type: ignore[valid-type]  # the label that names the object
@@ -128,7 +128,7 @@ class Runbook:
 
 
 def bound(query: str, labels: Mapping[str, str]) -> str | None:
-    """The query with the labels of an alert in place; None where the alert lacks one that the query needs."""
+    """The query with the labels of an alert in place; None if the alert lacks a label of the query."""
     if any(name not in labels for name in _PARAMETER.findall(query)):
         return None
     return _PARAMETER.sub(lambda match: quoted(labels[match[1]]), query)
@@ -213,7 +213,7 @@ def _check_body(body: str, front: FrontMatter, source: str, first: int) -> None:
 
 
 def load_runbooks(folder: Path | None = None) -> dict[str, Runbook]:
-    """All runbooks of a folder by alert; None: the shipped ones. Raises `InputError` for the first that is broken."""
+    """All runbooks of a folder by alert; None: the shipped ones. Raises `InputError` for the first broken one."""
     place: Traversable = resources.files("runbooks") if folder is None else folder
     if not place.is_dir():
         raise InputError(f"{place}: no such folder of runbooks")

@@ -34,7 +34,7 @@ def open_follower(
 
 
 def asker_of(settings: Settings) -> Asker:
-    """The Prometheus that answers the queries of runbooks."""
+    """The Prometheus for the queries of runbooks."""
     own, source = settings.alerts, settings.collectors.prometheus
     if own.prometheus is not None:
         return PrometheusAsker(own.prometheus, _token(own.token_file))

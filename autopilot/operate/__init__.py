@@ -1,1 +1,1 @@
-"""The commands that run the service and those that talk to it. Only these modules know service and API together."""
+"""The commands that run the service, and those that talk to it. Only these modules know service and API together."""

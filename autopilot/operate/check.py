@@ -46,7 +46,7 @@ def check_cluster(
     say: Callable[[str], None],
     now_s: Callable[[], float] = time.time,
 ) -> int:
-    """Print the findings as they come, or one document; the exit status is 0 where nothing failed, else 1."""
+    """Print the findings as they come, or one document; the exit status is 0 if nothing failed, else 1."""
     settings = load_settings(config, over)
     cluster = settings.kubernetes or Kubernetes()
     access = Access(Address(cluster.kubeconfig, cluster.context, cluster.in_cluster))

@@ -1,4 +1,4 @@
-"""The admission policies that should be in force with these settings, as this version ships them."""
+"""The admission policies for these settings, as shipped with this version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FENCE = (
 
 
 def shipped_policies(settings: Kubernetes) -> Policies | None:
-    """What `autopilot check` compares with; None while no effects are enabled. Without a Lease nothing is fenced."""
+    """Reference policies of `autopilot check`; None while no effects are enabled. Without a Lease nothing is fenced."""
     if not settings.act:
         return None
 

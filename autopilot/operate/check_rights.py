@@ -1,4 +1,4 @@
-"""The rights that the settings ask for beside reading: of each kind of instruction, of leading, of our resources."""
+"""The rights required by the settings beside reading: of each kind of instruction, of leading, of our resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autopilot.service.settings import Kubernetes
 
 
 def further_rights(settings: Kubernetes) -> tuple[Right, ...]:
-    """What `autopilot check` asks for beside the table of reading, each with the file that grants it."""
+    """Rights for `autopilot check` beside the table of reading, each with its granting file."""
     found: list[Right] = []
     if settings.act:
         kinds = {kind for lever in enabled_levers(settings) for kind in lever.kinds}

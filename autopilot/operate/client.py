@@ -1,4 +1,4 @@
-"""The commands that talk to a running service over its API, and print what it answers."""
+"""The commands that ask a running service over its API, and print its answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Api:
     token: str
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One request. Raises `InputError` with the reason that the service gives."""
+        """One request. Raises `InputError` with the reason of the service."""
         answer = self._request(method, path, body)
         try:
             content: dict[str, Any] = answer.json()
@@ -39,7 +39,7 @@ class Api:
         return content
 
     def read(self, path: str) -> bytes:
-        """The content of a file. Raises `InputError` where the service does not send it."""
+        """The content of a file. Raises `InputError` if the service does not send it."""
         answer = self._request("GET", path)
         if answer.status_code >= HTTPStatus.BAD_REQUEST:
             raise InputError(f"{self.url}{path}: HTTP {answer.status_code}; start the command again")
@@ -69,7 +69,9 @@ FLEET = {
 
 
 def show_status(api: Api, json_out: Path | None) -> None:
-    """Print whether the service acts, what is stale since when, and the fleet; `-` is not known."""
+    """Print the state of the service (acts, stands by, held), stale parts with their age, and the fleet; `-` is not
+    known.
+    """
     summary = api.ask("GET", "/api/v1/summary")
     fleet = api.ask("GET", "/api/v1/fleet") if summary["tick"] is not None else None
     if json_out is not None:
@@ -100,7 +102,7 @@ def show_status(api: Api, json_out: Path | None) -> None:
 
 
 def say_stale(summary: Mapping[str, Any]) -> None:
-    """Print what is not known as of now: since when, and why."""
+    """Print the parts without present data: their age and the reason."""
     for each in summary.get("stale", ()):
         since = "" if each["age_s"] is None else f", {format_duration(each['age_s'])} ago"
         out.print(f"stale: {each['what']}{since}: {each['why']}")
@@ -153,7 +155,7 @@ def decide(api: Api, verb: str, recommendation: str, body: dict[str, Any]) -> No
 
 
 def show_rejections(api: Api, json_out: Path | None) -> None:
-    """Print what people rejected."""
+    """Print the rejections by people."""
     answer = api.ask("GET", "/api/v1/rejections")
     if json_out is not None:
         write_json(json_out, {"schema": "gpu-autopilot/rejections/1", **answer})

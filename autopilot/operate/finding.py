@@ -1,7 +1,7 @@
-"""Which service or run a command asks, by one rule for all commands.
+"""The service or run behind a command, by one rule for all commands.
 
 An option names it (`--server`, `--state`, `--config`), else the setting `state` (`GPU_AUTOPILOT_STATE`), else it is the
-service that runs on this machine. A command that reads takes the last run where none of these is there.
+running service of this machine. A reading command takes the last run if none of these is there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOWHERE = Where()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a command answers about: a journal on this machine, or else a service over its API."""
+    """The subject of a command's answer: a journal on this machine, or else a service over its API."""
 
     words: str
     journal: Path | None = None
@@ -34,14 +34,14 @@ class Run:
 
     @property
     def service(self) -> Api:
-        """The service to ask where the journal is not here."""
+        """The service to ask if the journal is not here."""
         if self.api is None:
             raise InputError(f"{self.words}: no service answers about it")
         return self.api
 
 
 def find_api(where: Where) -> Api:
-    """The service to talk to. Raises `InputError` where there is none, or no token for it."""
+    """The service of a command. Raises `InputError` if there is none, or no token for it."""
     note: dict[str, Any] = {}
     if where.server is None or where.token_file is None:
         folder = _folder(where)
@@ -65,9 +65,9 @@ def find_api(where: Where) -> Api:
 
 @contextmanager
 def asked_run(where: Where, journal: Path | None = None) -> Iterator[Run]:
-    """The run to read: `journal` where it is given. Prints behind the answer which one the command chose.
+    """The run to read: a given `journal` first. Prints the chosen one behind the answer.
 
-    Raises `InputError` where there is none.
+    Raises `InputError` if there is none.
     """
     if journal is not None:
         if where.names_one:
@@ -83,7 +83,7 @@ def asked_run(where: Where, journal: Path | None = None) -> Iterator[Run]:
 
 @contextmanager
 def asked_journal(journal: Path | None, where: Where = NOWHERE) -> Iterator[Path]:
-    """The journal of the run to read, as `asked_run`. Raises `InputError` where it is not on this machine."""
+    """The journal of the run to read, as `asked_run`. Raises `InputError` if it is not on this machine."""
     with asked_run(where, journal) as run:
         if run.journal is None:
             raise InputError(f"{run.words}: its journal is not on this machine; name one with --journal")
@@ -92,7 +92,7 @@ def asked_journal(journal: Path | None, where: Where = NOWHERE) -> Iterator[Path
 
 @contextmanager
 def asked_audit(where: Where, folder: Path | None) -> Iterator[Path]:
-    """The folder of an audit log: `folder`, else that of the service. Prints behind the answer whose it is."""
+    """The folder of an audit log: `folder`, else that of the service. Prints its owner behind the answer."""
     if folder is not None:
         if where.names_one:
             raise InputError("FOLDER: it names the audit log; leave out --server, --state and --config")
@@ -123,7 +123,7 @@ def _told(words: str) -> Iterator[None]:
 
 
 def journal_of(where: Where) -> str:
-    """The journal of the service that runs on this machine; "" for a service elsewhere."""
+    """The journal of the running service of this machine; "" for a service elsewhere."""
     if where.server is not None:
         return ""
     folder = _folder(where)
@@ -166,7 +166,7 @@ def _folder(where: Where) -> Path:
 
 
 def _runs(note: dict[str, Any]) -> bool:
-    """Whether the process that wrote the note is there."""
+    """True if the process of the note is alive."""
     try:
         os.kill(int(note["pid"]), 0)
     except PermissionError:
@@ -177,7 +177,7 @@ def _runs(note: dict[str, Any]) -> bool:
 
 
 def _newest(paths: Iterable[Path]) -> Path | None:
-    """The file that was written last; SQLite writes into the file with `-wal` first."""
+    """The last written file; SQLite writes into the file with `-wal` first."""
     written = [
         (max(each.stat().st_mtime for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()), path)
         for path in paths

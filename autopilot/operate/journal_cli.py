@@ -1,4 +1,4 @@
-"""The commands that answer about a run: decisions, explain, replay, forecast, showback."""
+"""The commands about a run: decisions, explain, replay, forecast, showback."""
 
 from __future__ import annotations
 

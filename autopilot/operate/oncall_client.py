@@ -24,7 +24,7 @@ OF_THE_SCRAPE = ("__name__", "instance", "job")
 
 
 def show_steps(journal: Path, json_out: Path | None) -> None:
-    """Print what happened to alerts, from a journal."""
+    """Print the steps of alerts from a journal."""
     from autopilot.records.journal.reader import JournalReader
 
     with JournalReader(journal) as reader:
@@ -76,9 +76,9 @@ def show_alerts(api: Api, limit: int, json_out: Path | None) -> None:
 
 
 def show_runbook(api: Api, alert: str, labels: list[str], journal: str = "") -> None:
-    """Print one runbook, what its alert is about, and what its queries answer now.
+    """Print one runbook, the subject of its alert, and the present answers of its queries.
 
-    Without labels those of the alert that fires are taken. `journal`: the path that its commands name `$JOURNAL`.
+    Without labels those of the firing alert are taken. `journal`: the path behind `$JOURNAL` in its commands.
     """
     given, firing = [_label(each) for each in labels], _firing(api, alert)
     if not given and firing:
@@ -99,19 +99,19 @@ def show_runbook(api: Api, alert: str, labels: list[str], journal: str = "") -> 
 
 
 def _firing(api: Api, alert: str) -> list[dict[str, Any]]:
-    """The alerts of this name that fire, the latest first."""
+    """The firing alerts of this name, the latest first."""
     found = api.ask("GET", "/api/v1/alerts?limit=1000")["alerts"]
     return [each for each in found if each["alert"] == alert and each["firing"]]
 
 
 def _approvable(api: Api) -> frozenset[str]:
-    """The recommendations that a person may approve now."""
+    """The recommendations open for approval now."""
     found = api.ask("GET", "/api/v1/recommendations")["recommendations"] or []
     return frozenset(each["id"] for each in found if each["approvable"])
 
 
 def print_state(firing: list[dict[str, Any]], given: dict[str, str], *, approvable: frozenset[str]) -> None:
-    """Print which alerts fire, how far the one that is shown is, and the commands that approve what may end it."""
+    """Print the firing alerts, the stage of the shown one, and the commands for approval of its possible remedies."""
     out.print("\nThe alert:", style="bold")
     if not any(given.items() <= each["about"].items() for each in firing):
         about = " about " + " ".join(f"{name}={value}" for name, value in given.items()) if given else ""
@@ -152,7 +152,7 @@ def _books(config: Path | None) -> dict[str, Runbook]:
 
 
 def list_runbooks(config: Path | None) -> None:
-    """Print the name of each runbook, and what it may ask for."""
+    """Print the name of each runbook, and its possible actions."""
     books = _books(config)
     if not books:
         out.print("there are no runbooks")

@@ -1,4 +1,4 @@
-"""Answers about a run whose journal is elsewhere: the service gives its last tick, recent decisions and records."""
+"""Answers about a run with its journal elsewhere: the service gives its last tick, recent decisions and records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def explain(api: Api, decision: str | None, workload: str | None, at_s: float | 
 
 
 def decisions(api: Api, asked: Asked) -> None:
-    """Print recent decisions that match."""
+    """Print matching recent decisions."""
     for flag, given in (("--follow", asked.follow), ("--since", asked.since), ("--until", asked.until)):
         if given:
             raise InputError(f"{flag}: the time before the last decisions {ELSEWHERE}; leave it out")
@@ -76,7 +76,7 @@ def _matches(row: Mapping[str, Any], asked: Asked) -> bool:
 
 
 def forecast(api: Api, name: str | None, at: str | None, picture: Path | None, json_out: Path | None) -> None:
-    """Print the present forecast of a service, or of the expected mix where no name is given."""
+    """Print the present forecast of a service, or of the expected mix without a name."""
     for flag, given in (("--at", at), ("--picture", picture)):
         if given is not None:
             raise InputError(f"{flag}: what was forecast before {ELSEWHERE}; leave it out for the present forecast")

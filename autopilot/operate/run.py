@@ -1,4 +1,4 @@
-"""`autopilot run`: the composition of the service, from its settings to a process that ends cleanly."""
+"""`autopilot run`: the composition of the service, from its settings to a clean end of the process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def run_service(
 
 
 def run_site(settings: Settings, site: Site | None, ready: Callable[[str], None] | None = None) -> None:
-    """Run the service on a cluster until SIGTERM or SIGINT. `ready` is told where its page and the token for it are."""
+    """Run the service on a cluster until SIGTERM or SIGINT. `ready` receives the places of its page and of the token
+    for it.
+    """
     with ExitStack() as stack:
         own = places(settings.state, site.run if site is not None else "")
         service = wire(settings, own, site)
@@ -83,7 +85,7 @@ def run_site(settings: Settings, site: Site | None, ready: Callable[[str], None]
 
 
 def page_words(url: str, settings: Settings, own: Places) -> str:
-    """Where the page is, and where a person finds the token for it."""
+    """The address of the page, and the place of the token for it."""
     files = [str(each.file) for each in settings.http.tokens if each.role != Role.ALERTS] or [str(own.token)]
     more = ", or a token of the cluster (`http.cluster_roles`)" if settings.http.cluster_roles is not None else ""
     more += f", or through {settings.http.oidc.name}" if settings.http.oidc is not None else ""
@@ -91,7 +93,7 @@ def page_words(url: str, settings: Settings, own: Places) -> str:
 
 
 def _site(settings: Settings, simulate: Simulate, stack: ExitStack) -> Site | None:
-    """The cluster that the settings name; None where they name none."""
+    """The cluster named in the settings; None without one."""
     if settings.simulation is not None:
         return stack.enter_context(simulate(settings.simulation, places(settings.state).cluster))
     return kubernetes_site(settings.kubernetes) if settings.kubernetes is not None else None
@@ -162,13 +164,13 @@ def _listen(service: Service, own: Places, stack: ExitStack, when: When) -> str:
 
 
 def _provider(settings: Settings) -> Provider | None:
-    """The OpenID Connect provider that signs people in, None where none is set."""
+    """The OpenID Connect provider for sign-in, None without one."""
     given, url = settings.http.oidc, settings.http.public_url
     return Provider(given, url) if given is not None and url is not None else None
 
 
 def open_keda(service: Service) -> KedaServer | None:
-    """The server for KEDA, started; None where none is wanted."""
+    """The server for KEDA, started; None if none is wanted."""
     given = service.settings.scale.keda
     if given is None:
         return None
@@ -183,7 +185,7 @@ def open_keda(service: Service) -> KedaServer | None:
 
 
 def _tokens(service: Service, own: Sequence[tuple[str, Caller]]) -> Tokens:
-    """The tokens of the service, and those of the cluster where it gives them roles."""
+    """The tokens of the service, and those of the cluster if the settings give them roles."""
     roles = service.settings.http.cluster_roles
     return Tokens(own) if roles is None or service.api is None else ClusterTokens(own, service.api.post, roles)
 
@@ -205,7 +207,7 @@ def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def simulation_of(config: Path | None, scenario: str | None, speed: float | None, attach: str | None) -> dict[str, Any]:
-    """The part of the settings that the flags of a simulation set."""
+    """The part of the settings from the flags of a simulation."""
     if scenario is None and attach is None:
         if speed is not None and config is None:
             raise InputError(
@@ -217,7 +219,7 @@ def simulation_of(config: Path | None, scenario: str | None, speed: float | None
 
 
 def kubernetes_of(kubeconfig: Path | None, context: str | None, *, in_cluster: bool) -> dict[str, Any]:
-    """The part of the settings that the flags of a real cluster set."""
+    """The part of the settings from the flags of a real cluster."""
     if kubeconfig is None and not in_cluster:
         if context is not None:
             raise InputError("--context: names a context of a kubeconfig; give it with --kubeconfig FILE")

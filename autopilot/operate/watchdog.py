@@ -24,7 +24,7 @@ EVERY_S = 10.0
 def run_watchdog(
     kubeconfig: Path | None, context: str | None, *, in_cluster: bool, namespace: str, lease: str, absence: str
 ) -> None:
-    """Look every 10 s until SIGTERM or SIGINT. Raises `InputError` for an option that cannot be used."""
+    """Look every 10 s until SIGTERM or SIGINT. Raises `InputError` for an unusable option."""
     absence_s = parse_duration_s(absence, "--absence")
     if absence_s < 6 * EVERY_S:
         raise InputError(f"--absence: {absence} is not allowed; give at least {6 * EVERY_S:.0f}s")

@@ -1,4 +1,4 @@
-"""The options that name the service or the run that a command asks, the same for every command."""
+"""The options for the service or the run of a command, the same for every command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TokenFile = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The service that a command names; all None: the one on this machine."""
+    """The service named by a command; all None: the one on this machine."""
 
     config: Path | None = None
     state: Path | None = None
@@ -37,7 +37,7 @@ class Where:
 
     @property
     def names_one(self) -> bool:
-        """Whether an option names a service."""
+        """True if an option names a service."""
         return self.config is not None or self.state is not None or self.server is not None
 
 
@@ -45,7 +45,7 @@ OPTIONS: dict[str, Any] = {"config": Config, "state": State, "server": Server, "
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `OPTIONS`, which it takes as one argument `where`. An option of its own keeps its meaning."""
+    """The command with `OPTIONS`, taken as one argument `where`. An option of its own keeps its meaning."""
     own = inspect.signature(command, eval_str=True)
     added = {name: kind for name, kind in OPTIONS.items() if name not in own.parameters}
     given = [each for name, each in own.parameters.items() if name != "where"]

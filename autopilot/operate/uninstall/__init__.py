@@ -1,1 +1,1 @@
-"""`autopilot uninstall`: effects are given back, then everything that the installation created is removed."""
+"""`autopilot uninstall`: effects are given back, then all objects of the installation are removed."""

@@ -1,4 +1,4 @@
-"""What the uninstallation does to one object, and the requests by which it looks and does."""
+"""Treatment of one object by the uninstallation, and its requests for lists and changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIVE_BACK, DELETE, STAYS = "give back", "delete", "stays"
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One object: what is done to it (or that it stays), its kind and name, and a reason or detail."""
+    """One object: the verb (`stays` included), its kind and name, and a reason or detail."""
 
     verb: str
     shown: str
@@ -56,7 +56,7 @@ class Cluster:
         """Objects that cannot be read, which are left alone."""
 
     def objects(self, path: str, kind: str, query: Mapping[str, str] | None = None) -> Iterator[Obj]:
-        """The objects of a list; none of a kind that the cluster does not serve. Raises `InputError`."""
+        """The objects of a list; none of a kind not served by the cluster. Raises `InputError`."""
         removal = Removal(self.api, lambda: "")
         try:
             yield from removal.found(kind, path, query or {})
@@ -65,7 +65,7 @@ class Cluster:
             raise InputError(f"cannot list {error}; repeat the command when the API server answers") from None
 
     def delete(self, kind: str, path: str, found: Obj, detail: str = "") -> Deed:
-        """The deletion of this very object, with what depends on it."""
+        """The deletion of this very object, with its dependents."""
         body = {"propagationPolicy": "Background", "preconditions": {"uid": meta_of(found)["uid"]}}
         return Deed(DELETE, shown(kind, found), detail, lambda: self.api.delete(path, body))
 

@@ -1,7 +1,7 @@
-"""What the controller has done to objects of others, given back.
+"""The controller's effects on objects of others, given back.
 
-What makes work wait goes first, as the watchdog removes it. A closed node stays closed: only a person knows that it is
-repaired. A placement label stays while unfinished work selects it: its pods would not start without it.
+Holds on work go first, as the watchdog removes them. A closed node stays closed: only a person knows of its repair. A
+placement label stays while unfinished work selects it: its pods would not start without it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LISTS = {
 
 
 def effects(cluster: Cluster) -> Iterator[Deed]:
-    """What is given back, in order. Each list is read when its turn comes."""
+    """The effects to give back, in order. Each list is read when its turn comes."""
     for what, kind, path, query, patch_of, place in STEPS:
         for found in cluster.objects(path, kind, query):
             patch = patch_of(found)
@@ -56,7 +56,7 @@ def effects(cluster: Cluster) -> Iterator[Deed]:
 
 
 def _floors(cluster: Cluster) -> Iterator[Deed]:
-    """The replicas of the owner, where the present number is ours."""
+    """The replicas of the owner, if the present number is ours."""
     floors: dict[tuple[str, str, str], Floor] = {}
     for kind, plural in SERVICES.items():
         for found in cluster.objects(LISTS[kind], kind):
@@ -89,7 +89,7 @@ def _template(job: Obj) -> Obj:
 
 
 def _placements(cluster: Cluster) -> Iterator[Deed]:
-    """Selectors of Jobs that are suspended; those of others cannot change."""
+    """Selectors of suspended Jobs; those of others cannot change."""
     for job in cluster.objects(LISTS["Job"], "Job"):
         gone = _selected(_template(job))
         if gone and (job.get("spec") or {}).get("suspend"):
@@ -98,7 +98,7 @@ def _placements(cluster: Cluster) -> Iterator[Deed]:
 
 
 def _users(cluster: Cluster) -> dict[str, str]:
-    """Placement label -> unfinished work that selects it."""
+    """Placement label -> unfinished work with it in its selector."""
     found: dict[str, str] = {}
     for pod in cluster.objects(LISTS["Pod"], "Pod"):
         if (pod.get("status") or {}).get("phase") not in ENDED:

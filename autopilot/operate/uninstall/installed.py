@@ -1,7 +1,7 @@
-"""What an installation by the manifests or by the chart has created, in the order in which it goes.
+"""The objects of an installation by the manifests or by the chart, in the order of their removal.
 
-First the controller and the watchdog, so that no write follows; then rights, limits, definitions, and the namespace.
-The fence goes last: until then the API server refuses what a controller sends late.
+First the controller and the watchdog, so no write follows; then rights, limits, definitions, and the namespace. The
+fence goes last: until then the API server refuses a controller's late writes.
 """
 
 from __future__ import annotations
@@ -127,14 +127,14 @@ def definitions(cluster: Cluster, _namespace: str) -> Iterator[Deed]:
 
 
 def parts(cluster: Cluster, namespace: str) -> Iterator[Deed]:
-    """What is in the namespace of the service, and what Helm has noted there about the release."""
+    """Our objects in the namespace of the service, and Helm's notes on the release there."""
     for kind, group, plural in PARTS:
         yield from _of_kind(cluster, kind, group, plural, namespace)
     yield from _of_kind(cluster, "Secret", CORE, "secrets", namespace, _release)
 
 
 def _release(secret: Obj) -> bool:
-    """Whether Helm keeps a release of our chart in it."""
+    """True if Helm keeps a release of our chart in it."""
     if secret.get("type") != "helm.sh/release.v1":
         return False
     try:
@@ -146,7 +146,7 @@ def _release(secret: Obj) -> bool:
 
 
 def space(cluster: Cluster, namespace: str) -> Iterator[Deed]:
-    """The namespace. It stays where a volume would go with it, and where it is not ours and something else is there."""
+    """The namespace. It stays if a volume would go with it, and if it is not ours and something else is there."""
     path = f"{CORE}/namespaces/{namespace}"
     answer = cluster.api.get(path)
     if answer.status != 200:
@@ -181,8 +181,9 @@ def _foreign(cluster: Cluster, path: str, kind: str) -> Iterator[str]:
 def fence(cluster: Cluster, _namespace: str) -> Iterator[Deed]:
     """The policy, and its binding as the very last object.
 
-    When the last binding of a built-in kind of parameter goes, the API server keeps comparing with the old parameter
-    until it restarts (docs/decisions/0011). Such a fence, of an earlier version, stays: it judges our account alone.
+    After the removal of the last binding of a built-in kind of parameter, the API server keeps comparing with the old
+    parameter until it restarts (docs/decisions/0011). Such a fence, of an earlier version, stays: it judges our account
+    alone.
     """
     for found in cluster.objects(f"{REGISTRATION}/{POLICIES}", "ValidatingAdmissionPolicy"):
         if meta_of(found)["name"] != FENCE:

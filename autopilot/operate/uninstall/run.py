@@ -1,4 +1,4 @@
-"""Print what an uninstallation would do, or do it: stage by stage, one line for each object."""
+"""Print the deeds of an uninstallation, or do them: stage by stage, one line for each object."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Uninstall:
             )
 
     def plan(self) -> int:
-        """Print what would be done now; the number of objects."""
+        """Print the present deeds; returns the number of objects."""
         deeds = [deed for stage in (*BEFORE, *AFTER) for deed in stage(self._cluster, self.namespace)]
         for deed in deeds:
             self.say(deed.line)
         return len(deeds)
 
     def run(self) -> int:
-        """Do it; 0 where everything is gone that has to go, else 1. It may be repeated."""
+        """Do it; 0 if all objects to remove are gone, else 1. It may be repeated."""
         self._stage(BEFORE[0])
         self._ended()
         for stage in AFTER:
@@ -109,7 +109,7 @@ class Uninstall:
                 self._until(partial(self._gone, f"{WAITED[kind]}/{name}"), shown)
 
     def _ended(self) -> None:
-        """Wait for the end of our pods; raise `InputError` where a controller leads from somewhere else."""
+        """Wait for the end of our pods; raise `InputError` if a controller leads from elsewhere."""
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
 
         def over() -> bool:
