@@ -1,7 +1,7 @@
 """The store of forecasting models: content-addressed, with lineage, promotion and rollback.
 
 A registry is a folder (in a cluster, a volume). Artifacts are stored under the SHA-256 of their bytes and never change;
-one small file, replaced atomically, names the version that serves. Writers hold a lock; readers need none, and verify
+one small file, replaced atomically, names the serving version. Writers hold a lock; readers need none, and verify
 content before they open it.
 """
 

@@ -1,8 +1,8 @@
-"""Models as bytes and back: skops archives in a canonical form, opened only when every type in them is trusted.
+"""Models as bytes and back: skops archives in a canonical form, opened only if every type in them is trusted.
 
 skops stores no code, but names of types to rebuild. Its own list of trusted types is wide (all of scikit-learn); ours
-holds what our models consist of, and nothing that calls a function by name. The form is canonical, so that equal
-content has equal bytes: skops itself writes memory addresses and the time.
+holds the parts of our models, and no type that calls a function by name. The form is canonical, so equal content has
+equal bytes: skops itself writes memory addresses and the time.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def pack(content: Mapping[str, Any]) -> bytes:
 def unpack(data: bytes) -> dict[str, Any]:
     """The inverse of `pack`. The caller has verified the digest of `data`.
 
-    Raises `ArtifactError` for anything that `pack` would not have written; nothing is built then.
+    Raises `ArtifactError` for anything `pack` would not have written; nothing is built then.
     """
     import skops.io
 

@@ -28,7 +28,7 @@ class RegistryError(InputError):
 
 
 class MissingError(RegistryError):
-    """The file does not exist, as opposed to one that cannot be read."""
+    """The file does not exist, as opposed to an unreadable one."""
 
 
 def canonical(value: Any) -> bytes:
@@ -43,9 +43,9 @@ def sha256(data: bytes) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` to `path` atomically; it is on disk when this returns.
+    """Write `data` to `path` atomically; it is on disk at the return.
 
-    Raises `RegistryError` where the disk fails (full, read-only); `path` is then unchanged.
+    Raises `RegistryError` if the disk fails (full, read-only); `path` is then unchanged.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}{_PARTIAL}")
     try:
@@ -63,7 +63,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync `folder`, so that a rename inside survives a loss of power."""
+    """Sync `folder`: a rename inside then survives a loss of power."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -94,9 +94,9 @@ def read_whole(path: Path, limit_bytes: int) -> bytes:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in `folder`, sorted; empty where the folder does not exist.
+    """The names in `folder`, sorted; empty if the folder does not exist.
 
-    Raises `RegistryError` where the folder cannot be read, which differs from an empty one.
+    Raises `RegistryError` for an unreadable folder, as opposed to an empty one.
     """
     try:
         return sorted(path.name for path in folder.iterdir())
@@ -107,15 +107,15 @@ def names_in(folder: Path) -> list[str]:
 
 
 def partial_files(folder: Path) -> list[Path]:
-    """Partial files of writers that died. Only meaningful while the lock is held."""
+    """Partial files of dead writers. Only meaningful while the lock is held."""
     return sorted(folder.rglob(f"*{_PARTIAL}"))
 
 
 @contextmanager
 def locked(folder: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Hold the registry's lock, across processes and threads; the system releases it when the holder dies.
+    """Hold the registry's lock, across processes and threads; the system releases it at the holder's death.
 
-    Raises `RegistryError` when another process holds it for longer than `wait_s`, or the folder cannot be written.
+    Raises `RegistryError` if another process holds it for longer than `wait_s`, or the folder cannot be written.
     """
     path = folder / "lock"
     try:

@@ -1,4 +1,4 @@
-"""The book of verdicts: one file per (run, case), so that judging again writes the same content.
+"""The book of verdicts: one file per (run, case), so judging again writes the same content.
 
 The digest of subject, data and rules names a run. Repeating a run overwrites each case with the same content; an
 interrupted run is completed by repeating it.
@@ -35,9 +35,9 @@ class VerdictBook:
         self.folder = folder
 
     def write(self, run: str, case: str, verdict: Mapping[str, Any]) -> bool:
-        """Record the verdict of a case; False when the same one is recorded already.
+        """Record the verdict of a case; False if the same one is recorded already.
 
-        Raises `RegistryError` where the disk fails.
+        Raises `RegistryError` if the disk fails.
         """
         body = {"run": run, "case": case, **verdict}
         whole = {"schema": SCHEMA, "checksum": sha256(canonical(body)), **body}
@@ -51,7 +51,7 @@ class VerdictBook:
         return True
 
     def read(self, run: str, case: str) -> dict[str, Any] | None:
-        """The verdict of a case; None where there is none, or it is damaged."""
+        """The verdict of a case; None if there is none, or it is damaged."""
         try:
             whole = json.loads(read_whole(self._path(run, case), _MAX_BYTES))
             checksum = whole.pop("checksum")
@@ -63,15 +63,13 @@ class VerdictBook:
         return body if believed and body.get("run") == run and body.get("case") == case else None
 
     def summaries(self) -> list[dict[str, Any]]:
-        """The summary of every run that has one."""
+        """The existing summaries of all runs."""
         runs = sorted(path.name for path in (self.folder / "verdicts").glob("*") if path.is_dir())
         found = (self.read(run, SUMMARY) for run in runs)
         return [each for each in found if each is not None]
 
     def drop_unknown(self, known: set[str]) -> int:
-        """Drop the runs that judged a version which is no longer `known`; returns their number. Those of code and
-        policies stay.
-        """
+        """Drop the runs about a version no longer `known`; returns their number. Those of code and policies stay."""
         with locked(self.folder):
             gone = [
                 str(each["run"])

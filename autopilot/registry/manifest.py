@@ -69,7 +69,7 @@ class Manifest:
 def read_manifest(data: bytes, name: str) -> Manifest:
     """The inverse of `to_bytes`, for the manifest called `name`.
 
-    Raises `RegistryError` for one that was changed, or does not match the name.
+    Raises `RegistryError` for a changed one, and for one of another name.
     """
     try:
         whole = json.loads(data)
@@ -95,7 +95,7 @@ def library_versions() -> dict[str, str]:
 
 
 def library_problem(manifest: Manifest, running: Mapping[str, str]) -> str:
-    """Why a version must not serve under the installed libraries; "" when it may."""
+    """Reason against a version under the installed libraries; "" without one."""
     for name in MUST_EQUAL:
         trained, here = manifest.libraries.get(name), running.get(name)
         if trained != here:

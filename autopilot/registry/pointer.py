@@ -1,7 +1,7 @@
-"""The version that serves: one small file per kind, replaced atomically, with author and reason.
+"""The serving version: one small file per kind, replaced atomically, with author and reason.
 
-It is a stack: promotion pushes, rollback pops. The state before the last change is stored beside it, so that a damaged
-file costs at most the last change.
+It is a stack: promotion pushes, rollback pops. The state before the last change is stored beside it, so a damaged file
+costs at most the last change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Versions that serve or served, the current one last, and the latest changes."""
+    """Present and past serving versions, the current one last, and the latest changes."""
 
     serving: tuple[str, ...] = ()
     log: tuple[Promotion, ...] = ()
@@ -42,7 +42,7 @@ class Pointer:
 
     @property
     def current(self) -> str:
-        """The version that serves; "" for none."""
+        """The serving version; "" for none."""
         return self.serving[-1] if self.serving else ""
 
     def promoted(self, entry: Promotion) -> Pointer:
@@ -62,7 +62,7 @@ class Pointer:
 
 
 def read_pointer(path: Path) -> Pointer:
-    """The record at `path`; where it is damaged the previous one; where that is damaged too, no version serves.
+    """The record at `path`; if damaged, the previous one; if both are damaged, no version serves.
 
     Errors are listed in `problems`; nothing is raised.
     """

@@ -1,4 +1,4 @@
-"""The registry: stored versions, the version that serves, promotion and rollback."""
+"""The registry: stored versions, the serving version, promotion and rollback."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What can serve: content and manifest, or neither. `refused` lists the versions that were skipped, and why."""
+    """Content and manifest to serve, or neither. `refused` lists the skipped versions with their reasons."""
 
     manifest: Manifest | None = None
     content: dict[str, Any] | None = None
@@ -71,8 +71,8 @@ class Registry:
         now_s: Callable[[], float] = time.time,
         libraries: Mapping[str, str] | None = None,
     ) -> None:
-        """Use `folder`, which the first write creates. `now_s` dates what is written; `libraries` replaces the
-        installed versions in tests.
+        """Use `folder`; the first write creates it. `now_s` dates the records; `libraries` replaces the installed
+        versions in tests.
         """
         self.folder = folder
         self.quota_bytes = int(quota_mib * 1024 * 1024)
@@ -89,7 +89,7 @@ class Registry:
         return [name for name in names if _NAME.fullmatch(name)]
 
     def manifest(self, kind: str, version: str) -> Manifest:
-        """The manifest of a version. Raises `RegistryError` where it is missing or was changed."""
+        """The manifest of a version. Raises `RegistryError` if it is missing or was changed."""
         path = self._models(kind) / f"{version}.json"
         try:
             data = read_whole(path, MAX_BYTES)
@@ -117,9 +117,9 @@ class Registry:
         return found, damaged
 
     def find(self, name: str) -> Manifest:
-        """The version that a user means: by kind (the one that serves), or by a prefix of the version.
+        """The version meant by a user: by kind (the serving one), or by a prefix of the version.
 
-        Raises `RegistryError` where there is none, or several.
+        Raises `RegistryError` if there is none, or several.
         """
         if name in KINDS:
             current = self.pointer(name).current
@@ -139,13 +139,13 @@ class Registry:
         return self.manifest(*hits[0])
 
     def pointer(self, kind: str) -> Pointer:
-        """The versions that serve and served. A damaged record is skipped for the previous one."""
+        """Present and past serving versions. A damaged record is skipped for the previous one."""
         return read_pointer(self._pointers(_known(kind)))
 
     # --- serving ---------------------------------------------------------------------------------
 
     def serve(self, kind: str, accept: Callable[[Manifest, dict[str, Any]], str] | None = None) -> Served:
-        """The current version, or the newest before it that is complete, trusted and of the installed libraries.
+        """The current version, or the newest complete and trusted one before it of the installed libraries.
 
         `accept` may refuse one with a reason (another feature schema, for example). Without a version to serve the
         caller stays on its floor. Never raises for a damaged registry: errors are listed in `refused`.
@@ -171,7 +171,7 @@ class Registry:
     def load(self, kind: str, version: str) -> tuple[Manifest, dict[str, Any]]:
         """A version's manifest and content. The bytes are verified against their digest before they are opened.
 
-        Raises `RegistryError` naming the version where anything is missing, changed or untrusted.
+        Raises `RegistryError` naming the version if anything is missing, changed or untrusted.
         """
         manifest = self.manifest(kind, version)
         problem = library_problem(manifest, self._libraries)
@@ -188,15 +188,15 @@ class Registry:
     # --- changing --------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """Raise `RegistryError` where nothing could be stored; call it before a long run."""
+        """Raise `RegistryError` for a registry without write access; call it before a long run."""
         with locked(self.folder):
             pass
 
     def put(self, content: Mapping[str, Any], manifest: Manifest) -> Manifest:
-        """Store a version that does not serve yet; storing the same one again changes nothing.
+        """Store a version without serving it; storing the same one again changes nothing.
 
         `manifest` may omit artifact, artifact_bytes, parent, libraries and created_s: they are filled in. Raises
-        `RegistryError` where it exceeds the quota or the disk.
+        `RegistryError` if it exceeds the quota or the disk.
         """
         _known(manifest.kind)
         _ = manifest.version  # refuses values that are not plain, before anything is written
@@ -227,7 +227,7 @@ class Registry:
     ) -> Pointer:
         """Serve a version. `expected`: the version it was judged against; if another one serves, that is a conflict.
 
-        Raises `RegistryError` for a version that cannot serve, and for a conflict.
+        Raises `RegistryError` for an unusable version, and for a conflict.
         """
         if not why.strip():
             raise RegistryError("promote: give a reason (--why)")
@@ -247,10 +247,10 @@ class Registry:
             return self._write_pointer(kind, pointer.promoted(entry))
 
     def rollback(self, kind: str, *, by: str, why: str, expected: str | None = None) -> Pointer:
-        """Serve the newest version before the current one that can still serve.
+        """Serve the newest usable version before the current one.
 
-        `expected`: the version to replace. If another one serves, that is a conflict: two people who respond to one
-        incident intend one step. Raises `RegistryError` for a conflict, and where there is no previous version.
+        `expected`: the version to replace. If another one serves, that is a conflict: two people at work on one
+        incident intend one step. Raises `RegistryError` for a conflict, and if there is no previous version.
         """
         with locked(self.folder):
             pointer = self.pointer(kind)
@@ -276,9 +276,9 @@ class Registry:
         )
 
     def gc(self, keep: int = KEEP, *, dry_run: bool = False) -> tuple[list[str], int]:
-        """Drop versions that neither serve nor are among the newest: (artifacts dropped, bytes freed).
+        """Drop versions neither serving nor among the newest: (artifacts dropped, bytes freed).
 
-        The last `keep` that served and the `keep` newest of each kind stay. Manifests of dropped artifacts stay where a
+        The last `keep` serving ones and the `keep` newest of each kind stay. Manifests of dropped artifacts stay if a
         kept version descends from them.
         """
         if keep < 1:
@@ -297,9 +297,7 @@ class Registry:
         return pointer
 
     def _make_room(self, needed: int, made: Manifest) -> None:
-        """Collect with decreasing `keep` until `needed` bytes fit the quota. Raises `RegistryError` where that
-        fails.
-        """
+        """Collect with decreasing `keep` until `needed` bytes fit the quota. Raises `RegistryError` if that fails."""
         if self.used_bytes() + needed <= self.quota_bytes:
             return
         for keep in (KEEP, 3, 1):
@@ -338,7 +336,7 @@ class Registry:
         return dropped, freed
 
     def _staying(self, kind: str, newest: Sequence[str], keep: int) -> set[str]:
-        """Versions of a kind that stay. With a damaged record of what serves all of them stay, to be safe."""
+        """The kept versions of a kind. With a damaged record of the serving ones all of them stay, to be safe."""
         pointer = self.pointer(kind)
         if pointer.problems:
             return {*pointer.serving, *newest}

@@ -14,7 +14,7 @@ MAX_ANCESTORS = 1000
 
 
 def lineage(registry: Registry, manifest: Manifest) -> tuple[list[Manifest], str]:
-    """A version and its ancestors, newest first, and why the list ends ("" at a first version)."""
+    """A version and its ancestors, newest first, and the reason for the end of the list ("" at a first version)."""
     found = [manifest]
     while found[-1].parent and len(found) < MAX_ANCESTORS:
         try:

@@ -1,4 +1,4 @@
-"""Suggested changes, by rule, from the reasons that delayed work."""
+"""Suggested changes, by rule, from the reasons for delays of work."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ CURES = {
 
 
 def advice(run: PolicyRun) -> tuple[str, ...]:
-    """What to change next, from the figures of a run, or that there is nothing to change."""
+    """Changes to make next, from the figures of a run; a sentence that says so if there are none."""
     violated = pick(run.result, "invariants", "violated")
     if violated:
         return (
@@ -107,7 +107,7 @@ def waited(run: PolicyRun) -> dict[str, dict[str, float]]:
 
 
 def _of_modes(run: PolicyRun) -> list[str]:
-    """A suggestion where most proposals are blocked by their mode alone."""
+    """A suggestion if most proposals are blocked by their mode alone."""
     held = [row for row in run.decisions if row.answer in {Answer.RECOMMENDED, Answer.NEEDS_APPROVAL}]
     if 2 * len(held) <= len(run.decisions):
         return []
@@ -126,7 +126,7 @@ def _most_of(rows: Iterable[DecisionRow]) -> str:
 
 
 def refused_gain(run: PolicyRun) -> dict[str, float]:
-    """Reason code -> gain that its guard refused, in GPU-seconds: the largest of each workload, since proposals
+    """Reason code -> gain refused by its guard, in GPU-seconds: the largest of each workload, since proposals
     repeat.
     """
     best: dict[tuple[str, str], float] = {}
@@ -141,7 +141,7 @@ def refused_gain(run: PolicyRun) -> dict[str, float]:
 
 
 def _of_guards(run: PolicyRun) -> list[str]:
-    """The guard with a policy limit that refused the most gain, where that is much."""
+    """Among guards with a policy limit, the one with the most refused gain, if that is much."""
     accepted = sum(row.benefit_gpu_s for row in run.decisions if row.answer == Answer.ACCEPTED)
     gains = {code: gain for code, gain in refused_gain(run).items() if Code(code) in FIELD_OF}
     code = max(gains, key=lambda each: (gains[each], each), default="")
@@ -161,7 +161,9 @@ def _of_guards(run: PolicyRun) -> list[str]:
 
 
 def _of_waiting(run: PolicyRun) -> list[str]:
-    """The reasons behind most of the waiting that a setting can change, each with the queue that waited most for it."""
+    """The reasons behind most of the waiting, among those within reach of a setting, each with its longest waiting
+    queue.
+    """
     total = sum(run.waited_gpu_s.values())
     by_code = waited(run)
     sums = {code: sum(queues.values()) for code, queues in by_code.items() if Code(code) in WAITING}

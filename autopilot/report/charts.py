@@ -1,7 +1,7 @@
-"""Renders a plot at a size, saves it, and embeds it into a page that is light or dark, wide or narrow.
+"""Renders a plot at a size, saves it, and embeds it into a page, light or dark, wide or narrow.
 
-A plot is drawn twice, wide for desktops and files, narrow for phones; the page shows the one that fits. Colours are
-drawn in their light values; inside the page each becomes a variable of the style sheet, with a light and a dark value.
+A plot is drawn twice, wide for desktops and files, narrow for phones; the page shows the fitting one. Colours are drawn
+in their light values; inside the page each becomes a variable of the style sheet, with a light and a dark value.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Picture:
 
 
 def draw_all(plots: tuple[Plot, ...], *, files: bool) -> tuple[Picture, ...]:
-    """Draw each plot; the content of files only where `files` is set."""
+    """Draw each plot; the content of files only if `files` is set."""
     return tuple(_picture(plot, files) for plot in plots)
 
 

@@ -1,4 +1,4 @@
-"""The page of a comparison over seeds: one table for each cluster, a plot of ranges, and what differs."""
+"""The page of a comparison over seeds: one table for each cluster, a plot of ranges, and the differences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """One plot of ranges; `unit` is that of its values."""
+    """One plot of ranges; `unit`: the unit of its values."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonPage:
-    """Everything that the page shows, as text."""
+    """Contents of the page, as text."""
 
     title: str
     headline: str
@@ -63,7 +63,7 @@ class ComparisonPage:
 
 
 def render(page: ComparisonPage) -> str:
-    """The page as one text that loads nothing from elsewhere."""
+    """The page as one self-contained text."""
     pictures = draw_all(tuple(_plot(bars) for bars in page.bars if bars.ranges), files=False)
     chips = "".join(statement(each) for each in page.findings)
     head = (
@@ -81,7 +81,7 @@ def render(page: ComparisonPage) -> str:
 
 
 def write_comparison(page: ComparisonPage, folder: Path) -> Path:
-    """Write `index.html` into `folder`; returns its path. Raises `InputError` where that fails."""
+    """Write `index.html` into `folder`; returns its path. Raises `InputError` if that fails."""
     path = folder / "index.html"
     write_bytes(render(page).encode(), path)
     return path

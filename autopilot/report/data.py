@@ -1,4 +1,4 @@
-"""Data of a report: frozen records, and the two functions that resample long series for plots."""
+"""Data of a report: frozen records, and the two functions for resampling long series for plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAT_TIMES = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """The cluster over time, by bins of equal width: `t_s[i]` is where bin i starts. NaN is unknown."""
+    """The cluster over time, by bins of equal width: `t_s[i]` is the start of bin i. NaN is unknown."""
 
     t_s: Floats
     allocation_ratio: Floats
@@ -138,7 +138,7 @@ class PolicyRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """Everything that the page shows."""
+    """Contents of the page."""
 
     title: str
     seed: int
@@ -166,9 +166,9 @@ class ReportData:
 def resample(t: Floats, v: Floats, until: float, points: int = SERIES_POINTS) -> tuple[Floats, Floats]:
     """Time-weighted means of a step function over `points` bins of equal width between 0 and `until`.
 
-    `v[i]` holds from `t[i]` (ascending) to `t[i + 1]`, the last to `until`; before `t[0]` and where it is NaN the
-    function is unknown and has no weight. Returns the starts of the bins and their means, NaN for a bin without known
-    values. The bins depend on `until` and `points` alone, so that functions with different steps share one axis.
+    `v[i]` holds from `t[i]` (ascending) to `t[i + 1]`, the last to `until`; before `t[0]` and at NaN the function is
+    unknown and has no weight. Returns the starts of the bins and their means, NaN for a bin without known values. The
+    bins depend on `until` and `points` alone, so functions with different steps share one axis.
     """
     if not (math.isfinite(until) and until > 0) or len(t) == 0:
         return np.zeros(0), np.zeros(0)

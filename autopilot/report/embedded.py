@@ -21,7 +21,7 @@ MOST_ON_A_PAGE = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive decisions of one run, and the page that holds them."""
+    """Consecutive decisions of one run, and their page."""
 
     run: str
     prefix: str  # of the anchors of this run
@@ -50,7 +50,7 @@ def anchor(part: Part, row: DecisionRow) -> str:
 
 
 class _Strings:
-    """Stores texts that occur more than once only once."""
+    """Stores repeated texts only once."""
 
     def __init__(self) -> None:
         self.place: dict[str, int] = {}

@@ -106,7 +106,7 @@ def key_figures(data: ReportData) -> str:
 
 
 def _best(figure: Figure, runs: Sequence[PolicyRun]) -> str:
-    """The best displayed value of a figure; empty where none is better than the rest."""
+    """The best displayed value of a figure; empty if none is better than the rest."""
     values = [v for run in runs if (v := figure.value(run.result)) is not None]
     shown = {figure.show(v) for v in values}
     if not figure.better or len(shown) < 2:
@@ -133,8 +133,8 @@ JOB_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def fared(data: ReportData) -> str:
-    """For each policy that was compared with the baseline the jobs that finished later, and of the subject also those
-    that waited longest; empty without jobs.
+    """For each policy compared with the baseline its later finished jobs, and of the subject also the longest waiting
+    ones; empty without jobs.
     """
     runs = ordered(data)
     found = [(run.name, _jobs(f"Jobs of {run.name}", _single(run, longest=run is runs[0]))) for run in runs]
@@ -142,7 +142,7 @@ def fared(data: ReportData) -> str:
 
 
 def _single(run: PolicyRun, *, longest: bool) -> list[Mapping[str, object]]:
-    """Each job once: the latest beside the baseline first, then those that waited longest."""
+    """Each job once: the latest beside the baseline first, then the longest waiting ones."""
     rows = [*pick_list(run.result, "fared_worse", "jobs")]
     rows += pick_list(run.result, "jobs", "longest_waits") if longest else ()
     found: dict[object, Mapping[str, object]] = {}
@@ -166,7 +166,7 @@ def _jobs(label: str, rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def reservations(data: ReportData) -> str:
-    """Reservations made, kept, late and released by policy; empty where no policy made any."""
+    """Reservations made, kept, late and released by policy; empty if no policy made any."""
     rows = []
     for run in ordered(data):
         made, kept, late, released = (
@@ -232,7 +232,7 @@ CAPACITY_CAUSES: tuple[tuple[str, str, str], ...] = (
 
 
 def capacity_use(data: ReportData) -> str:
-    """Where the capacity went until the last arrival, by cause, with the bound beside it; empty where unknown."""
+    """Use of the capacity until the last arrival, by cause, with the bound beside it; empty if unknown."""
     runs = [(run, found) for run in ordered(data) if isinstance(found := run.result.get("real_use"), Mapping)]
     if not runs:
         return ""
@@ -270,8 +270,8 @@ USE_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
 
 
 def use(data: ReportData) -> str:
-    """What each group of each level did with the GPUs that it held; tenants only where they are not the queues. Empty
-    where it was not measured.
+    """Use of the held GPUs by each group of each level; tenants only if they are not the queues. Empty if not
+    measured.
     """
     runs = ordered(data)
     queues = [_use_block(run, "queue") for run in runs]
@@ -284,7 +284,7 @@ def use(data: ReportData) -> str:
 
 
 def fragmentation(data: ReportData) -> str:
-    """The mean fragmentation index of each pool and its parts by cause; empty where it was not measured."""
+    """The mean fragmentation index of each pool and its parts by cause; empty if not measured."""
     rows = []
     for run in ordered(data):
         for pool, found in _pools_of(run).items():

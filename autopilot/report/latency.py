@@ -90,7 +90,7 @@ def latency_plot(data: ReportData) -> Plot | None:
 
 
 def _over(service: ServiceSeries) -> float | None:
-    """Fraction of the known time in which p99 is over the objective."""
+    """Fraction of the known time with p99 over the objective."""
     known = np.isfinite(service.p99_s)
     if service.objective_s is None or not known.any():
         return None
@@ -113,7 +113,7 @@ def _title(data: ReportData, lines: Lines) -> str:
 
 
 def _late_share(service: ServiceSeries) -> float | None:
-    """Requests over the objective / requests; None where they were not counted."""
+    """Requests over the objective / requests; None if not counted."""
     if service.late is None or service.objective_s is None or len(service.t_s) < 2:
         return None
     requests = float(np.nansum(service.rate_rps) * (service.t_s[1] - service.t_s[0]))
@@ -121,7 +121,7 @@ def _late_share(service: ServiceSeries) -> float | None:
 
 
 def _late_words(lines: Lines) -> str:
-    """The name, and below it `late 0.1 % (fifo-skip: 2.3 %)` where it was counted: narrow enough for a panel."""
+    """The name, and below it `late 0.1 % (fifo-skip: 2.3 %)` if counted: narrow enough for a panel."""
     name = _cut(lines[0][2].name)
     shares = [(run.name, format_ratio(late)) for _, run, s in lines if (late := _late_share(s)) is not None]
     if not shares:

@@ -9,12 +9,12 @@ from autopilot.explain.proposals import Answer, answer_words
 
 
 def text(value: object) -> str:
-    """Any value as HTML text, quotes escaped, so that it can be an attribute too."""
+    """Any value as HTML text, quotes escaped, so it can be an attribute too."""
     return html.escape(str(value), quote=True)
 
 
 def box(label: str, table: str, kind: str = "box") -> str:
-    """A table that scrolls inside its own box when the page is narrow, also by keyboard."""
+    """A table with its own scroll box on a narrow page, also by keyboard."""
     return f'<div class="{kind}" tabindex="0" role="region" aria-label="{text(label)}">{table}</div>'
 
 
@@ -42,7 +42,7 @@ def pairs(label: str, names: Sequence[str], rows: Sequence[Sequence[object]]) ->
 
 
 def fold(head: str, body: str, opened: bool = False) -> str:
-    """What is shown on request: a finished head with its body; empty without a body."""
+    """A part shown on request: a finished head with its body; empty without a body."""
     if not body:
         return ""
     return f'<details class="fold"{" open" if opened else ""}><summary>{head}</summary>{body}</details>'

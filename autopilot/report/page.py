@@ -48,9 +48,9 @@ def render_page(data: ReportData) -> str:
 def write_report(data: ReportData, folder: Path | str) -> Path:
     """Write `index.html`, further pages of decisions, and each plot as .svg and .png; returns the path of the page.
 
-    Everything is written to a hidden folder inside first and then moved, the page last, so that a reader sees the old
-    report or the new one. A plot or page of an earlier report that this one lacks is removed, other files stay. Raises
-    `InputError` when `folder` cannot be written.
+    Everything is written to a hidden folder inside first and then moved, the page last: a reader sees the old report or
+    the new one. Plots and pages of an earlier report absent from this one are removed, other files stay. Raises
+    `InputError` if `folder` cannot be written.
     """
     pictures = draw_all(plots_of(data), files=True)
     files = {f"{p.name}.svg": p.svg for p in pictures} | {f"{p.name}.png": p.png for p in pictures}
@@ -96,7 +96,7 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _parts(data: ReportData) -> tuple[Part, ...]:
-    """All decisions of all runs, and the pages that hold them."""
+    """All decisions of all runs, and their pages."""
     return parts_of([(run.name, run.decisions) for run in ordered(data) if run.decisions])
 
 
@@ -149,7 +149,7 @@ def document(title: str, body: str) -> str:
 
 
 def _advice(data: ReportData) -> str:
-    """What to change next in each run with decisions."""
+    """Suggested changes for each run with decisions."""
     runs = [run for run in ordered(data) if run.decisions]
     lists = {run.name: "".join(f"<li>{text(line)}</li>" for line in advice(run)) for run in runs}
     return "".join(
@@ -236,7 +236,7 @@ def section(name: str, title: str, body: str, note: str = "") -> str:
 
 
 def folded(name: str, title: str, body: str, note: str = "", *, opened: bool = False) -> str:
-    """A section that shows its title alone until it is opened; empty without a body."""
+    """A section with its title alone until it is opened; empty without a body."""
     if not body:
         return ""
     inside = f"{f'<p>{text(note)}</p>' if note else ''}{body}"
@@ -257,7 +257,7 @@ def drawn(picture: Picture | None, *, folded: bool = False) -> str:
 
 
 def statement(said: Statement) -> str:
-    """A figure as a chip that shows by word, sign and colour whether it is better than in the reference."""
+    """A figure as a chip: word, sign and colour tell better from worse than in the reference."""
     if said.better is None:
         return f"<li>{text(said.words)}</li>"
     kind, mark = ("better", "▲ better") if said.better else ("worse", "▼ worse")
@@ -265,7 +265,7 @@ def statement(said: Statement) -> str:
 
 
 def _decisions(parts: tuple[Part, ...]) -> str:
-    """The search over each run's decisions, with links to further pages where one is not enough."""
+    """The search over each run's decisions, with links to further pages if one is not enough."""
     return "".join(
         finder(part, packed(part.rows), [other for other in parts if other.run == part.run and other.file])
         for part in parts
@@ -297,7 +297,9 @@ def _assumed(data: ReportData) -> str:
 
 
 def _left_out(data: ReportData) -> list[tuple[str, str]]:
-    """Reasons and counts; the input is the same for every policy, so the first policy that states it is used."""
+    """Reasons and counts; the input is the same for every policy, so the first policy with a statement of it
+    is used.
+    """
     for run in ordered(data):
         jobs = run.result.get("jobs")
         reasons = jobs.get("unusable_by_reason") if isinstance(jobs, Mapping) else None

@@ -1,4 +1,4 @@
-"""Axes, steps, line styles and panels that the plots share."""
+"""Common axes, steps, line styles and panels of the plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PANEL_POINTS = 150
 
 
 def time_axis(until_s: float) -> tuple[float, str]:
-    """Seconds per unit and label of a time axis that ends at `until_s`."""
+    """Seconds per unit and label of a time axis up to `until_s`."""
     for unit_s, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if until_s >= 2 * unit_s:
             return unit_s, f"{name} since the start"
@@ -35,8 +35,8 @@ def end_s(t_s: Floats) -> float:
 def steps(t_s: Floats, values: Floats, points: int, *, worst: bool = False) -> tuple[Floats, Floats]:
     """A step function for drawing: at most `points` steps, the last drawn to its end.
 
-    Neighbouring bins are joined to the mean of the known values, or with `worst` to their maximum, so that a breach
-    stays visible.
+    Neighbouring bins are joined to the mean of the known values, or with `worst` to their maximum, so a breach stays
+    visible.
     """
     firsts = np.arange(0, len(t_s), -(-len(t_s) // points))
     if worst:
@@ -65,12 +65,12 @@ def line_style(index: int, count: int) -> dict[str, Any]:
 
 
 def columns_for(count: int, most: int = 3) -> int:
-    """How many of `count` panels are placed side by side."""
+    """Number of columns for `count` panels."""
     return 2 if count in (2, 4) else min(count, most)
 
 
 def panels(figure: Figure, count: int, wide: bool, height_in: float, most: int = 3, head_in: float = 0.5) -> list[Axes]:
-    """`count` axes that share both scales, up to `most` side by side; sets the figure's height."""
+    """`count` axes with common scales, up to `most` side by side; sets the figure's height."""
     columns = columns_for(count, most) if wide else 1
     rows = -(-count // columns)
     figure.set_figheight(rows * height_in + head_in)

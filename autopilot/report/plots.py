@@ -42,7 +42,7 @@ WAIT_TICKS_S = {
 
 
 def plots_of(data: ReportData) -> tuple[Plot, ...]:
-    """The plots in the order of the page, without those that have no data."""
+    """The plots in the order of the page, without those lacking data."""
     makers: tuple[Callable[[ReportData], Plot | None], ...] = (
         utilization_plot,
         waits_plot,
@@ -103,7 +103,7 @@ def utilization_plot(data: ReportData) -> Plot | None:
 
 
 def _gap(result: object) -> float | None:
-    """Idle but allocated, as a fraction of what was allocated."""
+    """Idle but allocated GPU time, as a fraction of the allocated."""
     hardware = pick(result, "utilization", "hardware_ratio") if isinstance(result, dict) else None
     return None if hardware is None else 1 - hardware
 
@@ -165,7 +165,7 @@ def _utilization_key(figure: Figure, wide: bool, measured: bool, blind: bool) ->
 
 
 def waits_plot(data: ReportData) -> Plot | None:
-    """Share of jobs that wait longer than a time, one curve per policy, both axes logarithmic."""
+    """Share of jobs waiting longer than a time, one curve per policy, both axes logarithmic."""
     runs = [run for run in ordered(data) if np.isfinite(run.waits_s).any()]
     if not runs:
         return None
@@ -206,7 +206,7 @@ def waits_plot(data: ReportData) -> Plot | None:
 
 
 def exceedance(waits_s: Floats) -> tuple[Floats, Floats]:
-    """Times from 1 s on, and the fraction of the known waits that are longer; at most 300 points."""
+    """Times from 1 s on, and the fraction of longer waits among the known ones; at most 300 points."""
     waits = np.sort(waits_s[np.isfinite(waits_s)])
     top = max(float(waits[-1]), 1.0)
     grid = np.unique(np.append(np.geomspace(1.0, top, CURVE_POINTS - 1), top)) if top > 1 else np.array([1.0])
@@ -215,7 +215,7 @@ def exceedance(waits_s: Floats) -> tuple[Floats, Floats]:
 
 
 def wait_s(run: PolicyRun, share: float) -> float:
-    """The wait within which `share` of the jobs start: from the result, else sorted[int(share * n)]."""
+    """The wait not exceeded by `share` of the jobs: from the result, else sorted[int(share * n)]."""
     stated = pick(run.result, "jobs", f"queue_wait_s_p{share * 100:.0f}")
     waits = np.sort(run.waits_s[np.isfinite(run.waits_s)])
     return float(waits[int(share * len(waits))]) if stated is None else stated
@@ -291,7 +291,7 @@ def _node_ticks(axis: Axes, names: tuple[str, ...]) -> None:
 
 
 def fragmentation_plot(data: ReportData) -> Plot | None:
-    """Free GPUs that no waiting work can use, and the GPUs that waiting work requests, over time."""
+    """Free GPUs unusable for all waiting work, and the GPUs requested by waiting work, over time."""
     runs = [run for run in ordered(data) if np.isfinite(run.series.stranded_gpus).any()]
     if not runs:
         return None

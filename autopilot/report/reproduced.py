@@ -1,4 +1,4 @@
-"""How far baselines reproduce the starts of a job file, as tables of text for the terminal and the page."""
+"""Agreement of baselines with the starts of a job file, as tables of text for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ HEADINGS = ("starts", "within tolerance", "wait error, p50", "p90", "mean wait",
 
 
 def tables(found: Mapping[str, Any]) -> Iterator[Table]:
-    """All baselines, then the closest one by partition and width, its days, and what the differences seem to be."""
+    """All baselines, then the closest one by partition and width, its days, and the likely causes of the
+    differences.
+    """
     closest = found["closest"]
     mine = found["policies"][closest]
     rows = [(name, *_cells(block), format_ratio(_waited(block))) for name, block in found["policies"].items()]
@@ -41,7 +43,7 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def busy_words(block: Mapping[str, Any]) -> str:
-    """GPU-hours by day in one line; empty where they were not counted."""
+    """GPU-hours by day in one line; empty if not counted."""
     days = block["busy_by_day"] or ()
     if not days:
         return ""

@@ -1,4 +1,4 @@
-"""What a policy did, and why: actions, reasons and costs."""
+"""Actions of a policy, with their reasons and costs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def summary(run: PolicyRun, parts: Sequence[Part]) -> str:
 
 
 def by_action(run: PolicyRun) -> str:
-    """Counts of each action by verdict, the most frequent first; verdicts that never occurred have no column."""
+    """Counts of each action by verdict, the most frequent first; absent verdicts have no column."""
     answers = [answer for answer in Answer if any(row.answer == answer for row in run.decisions)]
     counts = Counter((row.action, row.answer) for row in run.decisions)
     lost: dict[str, float] = defaultdict(float)
@@ -60,7 +60,7 @@ def by_action(run: PolicyRun) -> str:
 
 
 def _really_lost(run: PolicyRun) -> str:
-    """Total actual losses, where any were incurred or expected."""
+    """Total actual losses, if any were incurred or expected."""
     lost_gpu_s = pick(run.result, "disruptions", "lost_gpu_s")
     if lost_gpu_s is None or not any(row.lost_gpu_s for row in run.decisions):
         return ""
@@ -91,7 +91,7 @@ def _really(row: DecisionRow) -> str:
 
 
 def by_guard(run: PolicyRun) -> str:
-    """How often each guard refused and what gain that held back, with the policy field that sets its limit."""
+    """Refusals of each guard, their count and held-back gain, with the policy field of its limit."""
     times: Counter[tuple[str, str]] = Counter()
     example: dict[tuple[str, str], str] = {}
     for row in run.decisions:
@@ -111,9 +111,7 @@ def by_guard(run: PolicyRun) -> str:
 
 
 def by_reason(run: PolicyRun) -> str:
-    """The reasons for waiting by their fraction of the GPU time that work waited for, those of at least one per
-    cent.
-    """
+    """The reasons for waiting by their fraction of the GPU time of waiting work, from one per cent on."""
     total = sum(run.waited_gpu_s.values())
     by_code = {code: (sum(queues.values()), queues) for code, queues in waited(run).items()}
     rows = [
@@ -127,12 +125,12 @@ def by_reason(run: PolicyRun) -> str:
 
 
 def _queues(queues: Mapping[str, float]) -> str:
-    """The first queues, with the GPU time that each waited for."""
+    """The first queues, each with its GPU time of waiting."""
     return ", ".join(f"{queue} {format_gpu_s(gpu_s)}" for queue, gpu_s in list(queues.items())[:MOST_QUEUES])
 
 
 def _field(code: str, policy: Mapping[str, str]) -> str:
-    """The field that sets the limit behind a code, with its value."""
+    """The policy field of the limit behind a code, with its value."""
     if Code(code) in MODE_CODES:
         return "modes"
     path = FIELD_OF.get(Code(code)) or CURES.get(Code(code))
@@ -176,7 +174,7 @@ def finder(part: Part, data: str, further: Sequence[Part]) -> str:
 
 
 def _span(part: Part) -> str:
-    """Which decisions a page holds, where it does not hold all."""
+    """The range of decisions on a page, unless it holds all."""
     if len(part.rows) == part.total:
         return ""
     return f"; this page holds {part.first:,} to {part.first + len(part.rows) - 1:,}"

@@ -21,7 +21,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One tile: its figure, the first of `paths` that was measured, and further ones below it."""
+    """One tile: its figure, the first measured one of `paths`, and further ones below it."""
 
     name: str
     hint: str
@@ -33,7 +33,7 @@ class Measure:
     more: str
 
     def better(self, subject: PolicyRun, reference: PolicyRun | None) -> bool | None:
-        """Whether the subject has the better figure; None where it is equal, or unknown of one of them."""
+        """True if the subject has the better figure; None if equal, or unknown for one of them."""
         ours, theirs = self.pair(subject, reference)
         if ours is None or theirs is None or self.show(ours) == self.show(theirs):
             return None
@@ -42,7 +42,7 @@ class Measure:
         return (ours > theirs) is self.more_is_better
 
     def pair(self, subject: PolicyRun, reference: PolicyRun | None) -> tuple[float | None, float | None]:
-        """The figure of both runs, by the first path that both have, else that the subject has."""
+        """The figure of both runs, by the first path known for both, else for the subject."""
         runs = [subject.result, *([reference.result] if reference else [])]
         known = [path for path in self.paths if all(pick(result, *path) is not None for result in runs)]
         known += [path for path in self.paths if pick(subject.result, *path) is not None]
@@ -100,7 +100,7 @@ TOLD_FIRST = ("Guarantee shortfall", "Work lost")
 
 
 def heading(data: ReportData) -> str:
-    """What is better and what is worse than in the reference, in one line; the headline where nothing is compared."""
+    """Better and worse figures than in the reference, in one line; the headline if nothing is compared."""
     subject, reference = subject_of(data), reference_of(data)
     if subject is None or reference is None or any(run.result.get("interrupted") for run in data.policies):
         return headline(data)
@@ -153,7 +153,7 @@ def _bar(name: str, value: float | None, whole: float, kind: str, show: Show) ->
 
 
 def _change(measure: Measure, subject: PolicyRun, reference: PolicyRun | None) -> str:
-    """How far the subject is from the reference, and whether that is better: by word, sign and colour."""
+    """The distance of the subject from the reference, marked better or worse by word, sign and colour."""
     ours, theirs = measure.pair(subject, reference)
     if reference is None:
         return ""
@@ -177,7 +177,7 @@ def _change(measure: Measure, subject: PolicyRun, reference: PolicyRun | None) -
 
 
 def _beside(words: str, path: Path, show: Show, subject: PolicyRun, reference: PolicyRun | None) -> str:
-    """A further figure, with that of the reference; empty where it is unknown."""
+    """A further figure, with that of the reference; empty if unknown."""
     ours = pick(subject.result, *path)
     if ours is None:
         return ""
@@ -188,6 +188,6 @@ def _beside(words: str, path: Path, show: Show, subject: PolicyRun, reference: P
 
 
 def _bound(result: Mapping[str, object]) -> float | None:
-    """The most SM activity that any schedule of the same work could reach / capacity; None where it is not known."""
+    """The most SM activity within reach of any schedule of the same work / capacity; None if not known."""
     active, capacity = (pick(result, "real_use", key) for key in ("bound_active_gpu_s", "capacity_gpu_s"))
     return active / capacity if active is not None and capacity else None

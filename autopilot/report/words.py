@@ -1,4 +1,4 @@
-"""Sentences and figures of a result, with what got worse beside what got better."""
+"""Sentences and figures of a result, with worse figures beside better ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TO_LAST_ARRIVAL = ("utilization", "to_last_arrival")
 
 
 def pick(result: Mapping[str, object], *path: str) -> float | None:
-    """The number at `path` in a result, or None where it is null, absent or not finite."""
+    """The number at `path` in a result, or None if it is null, absent or not finite."""
     value: object = result
     for key in path:
         if not isinstance(value, Mapping):
@@ -47,7 +47,7 @@ def pick(result: Mapping[str, object], *path: str) -> float | None:
 
 
 def pick_list(result: Mapping[str, object], *path: str) -> Sequence[object]:
-    """The list at `path` in a result; empty where there is none."""
+    """The list at `path` in a result; empty if there is none."""
     value: object = result
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -55,13 +55,13 @@ def pick_list(result: Mapping[str, object], *path: str) -> Sequence[object]:
 
 
 def mean_of(values: Floats) -> float | None:
-    """The mean of the known values, None where there are none."""
+    """The mean of the known values, None if there are none."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else None
 
 
 def subject_of(data: ReportData) -> PolicyRun | None:
-    """The run that the page is about: `autopilot`, else the first that is no textbook policy, else the first."""
+    """The subject of the page: `autopilot`, else the first run outside the textbook policies, else the first."""
     by_name = {run.name: run for run in data.policies}
     own = [run for run in data.policies if run.name not in TEXTBOOK]
     return by_name.get("autopilot") or next(iter([*own, *data.policies]), None)
@@ -127,7 +127,7 @@ def _alone(run: PolicyRun) -> str:
 
 
 def _work(subject: PolicyRun, reference: PolicyRun) -> tuple[str, bool]:
-    """What both runs completed, and whether their averages cover the same work."""
+    """The completed work of both runs, and True if their averages cover the same work."""
     ours, theirs = (pick(r.result, "jobs", "finished") for r in (subject, reference))
     if ours is not None and ours == theirs:
         return f"finished the same {count(ours)} jobs", True
@@ -169,7 +169,7 @@ WAITS = (
 
 
 def _kept(subject: PolicyRun, reference: PolicyRun) -> str:
-    """What both owe and lose; empty where neither does."""
+    """Owed and lost GPU time of both; empty if neither has any."""
     shown = []
     for name, path in PRICES:
         ours, theirs = (pick(run.result, *path) for run in (subject, reference))
@@ -179,7 +179,7 @@ def _kept(subject: PolicyRun, reference: PolicyRun) -> str:
 
 
 def ahead_words(other: str, theirs: Mapping[str, object], subject: str, ours: Mapping[str, object]) -> str:
-    """Where `other` makes work wait less than `subject`, and what that costs; empty where it does not."""
+    """Shorter waits under `other` than under `subject`, with their cost; empty without any."""
     ahead, costs = (
         [
             f"{name} {show(value)} ({subject}: {show(own)})"
@@ -228,7 +228,9 @@ class Statement:
 
 
 def notes(data: ReportData) -> tuple[str, ...]:
-    """Sentences below the tiles: the work that both finished, who pays for it, and where others are ahead."""
+    """Sentences below the tiles: the finished work of both, the jobs that pay for it, and the figures with others
+    ahead.
+    """
     subject, reference = subject_of(data), reference_of(data)
     if subject is None:
         return ()
@@ -242,7 +244,7 @@ def notes(data: ReportData) -> tuple[str, ...]:
 
 
 def fared_words(result: Mapping[str, object]) -> str:
-    """How many jobs finished later than under the baseline, and by how much; empty without a comparison."""
+    """Number of jobs finished later than under the baseline, with their delay; empty without a comparison."""
     fared = result.get("fared_worse")
     worse, better, compared = (pick(result, "fared_worse", key) for key in ("worse", "better", "compared"))
     if not isinstance(fared, Mapping) or not compared:
@@ -259,7 +261,7 @@ def fared_words(result: Mapping[str, object]) -> str:
 
 
 def refused_words(result: Mapping[str, object]) -> str:
-    """How many requests of a registered policy were refused, and the first of them; empty without one."""
+    """Number of refused requests of a registered policy, and the first of them; empty without one."""
     refused = result.get("refused")
     if not isinstance(refused, Mapping) or not refused["first"]:
         return ""
@@ -271,7 +273,7 @@ def refused_words(result: Mapping[str, object]) -> str:
 
 
 def fared_lines(result: Mapping[str, object], most: int) -> tuple[str, ...]:
-    """The jobs that finished latest beside the baseline, one sentence each."""
+    """The jobs with the largest delay beside the baseline, one sentence each."""
     jobs = pick_list(result, "fared_worse", "jobs")
     return tuple(
         f"{job['job_id']} ({job['gpus']} GPU{'s' if job['gpus'] != 1 else ''}, {job['tenant']}): "
