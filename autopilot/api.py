@@ -9,8 +9,8 @@
 
 `register` adds a scheduling policy of your own (`Policy`) to the shipped ones; docs/research.md has a tutorial.
 
-Every function raises `autopilot.core.model.errors.InputError` for unusable input, with one message that names the
-value and the fix. docs/python-api.md has examples.
+Every function raises `autopilot.core.model.errors.InputError` for unusable input, with one message naming the value and
+the fix. docs/python-api.md has examples.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """One run. `result` is the block that `autopilot simulate --json` writes for a policy.
+    """One run. `result` is the block of a policy from `autopilot simulate --json`.
 
-    `jobs` has a row for each job, with the columns of `--jobs-out`: when it was submitted, started and ended, how long
-    it waited, on how many GPUs and nodes it ran, and how often it was stopped.
+    `jobs` has a row for each job, with the columns of `--jobs-out`: the times of its submission, start and end, its
+    wait, its GPUs and nodes, and the number of its stops.
     """
 
     policy: str
@@ -78,7 +78,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """All runs of a comparison, their medians by group, and what differs."""
+    """All runs of a comparison, their medians by group, and the differences."""
 
     cases: tuple[Case, ...] = field(repr=False)
     records: tuple[Record, ...] = field(repr=False)
@@ -107,8 +107,8 @@ def load(source: str | Path, *, cluster: str | Path | None = None, **settings: A
 def register(name: str, make: Callable[[], Policy]) -> None:
     """Use a policy of yours by `name`, in this process and in the workers of `compare`.
 
-    `make` is its class, or a function without arguments that makes one; each run makes a new one. A name that is
-    registered again is replaced. Raises `InputError` for the name of a shipped policy or a baseline.
+    `make` is its class, or a function without arguments that makes one; each run makes a new one. A later policy of the
+    same name replaces the first. Raises `InputError` for the name of a shipped policy or a baseline.
     """
     if name in policy_names():
         raise InputError(f"register: {name!r} is a shipped policy; choose another name")

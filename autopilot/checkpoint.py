@@ -1,7 +1,7 @@
-"""Checkpoints on request, for training programs in a pod of a cluster that gpu-autopilot manages.
+"""Checkpoints on request, for training programs in a pod of a cluster managed by gpu-autopilot.
 
 It uses the standard library of Python 3.9 and newer only. Copy this file into an image, under any name.
-docs/checkpoints.md has a training loop that uses it, and the annotations, the volume and the rights that the pod needs.
+docs/checkpoints.md has a training loop with it, and the annotations, the volume and the rights for the pod.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ Vote = Callable[[bool], bool]  # called on every rank: whether a flag is True on
 
 
 class Request(NamedTuple):
-    """A request to write a checkpoint. `deadline_s`: seconds since 1970; infinite where none was stated."""
+    """A request to write a checkpoint. `deadline_s`: seconds since 1970; infinite if none was stated."""
 
     id: str
     deadline_s: float = math.inf
 
 
 class Ack(NamedTuple):
-    """A checkpoint that is complete. `id` is the newest request that it or an earlier one answers, "" for none."""
+    """A complete checkpoint. `id` is the newest request answered by it or an earlier one, "" for none."""
 
     id: str
     step: int
@@ -75,7 +75,7 @@ def read_annotations(text: str) -> dict[str, str]:
 
 
 def read_request(text: str) -> Request:
-    """A request from its JSON. Raises ValueError, which names the problem."""
+    """A request from its JSON. Raises ValueError naming the problem."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -96,7 +96,7 @@ def read_request(text: str) -> Request:
 
 
 class AnnotationsFile:
-    """The annotations of the own pod. While the file is absent or unreadable, what was read last counts."""
+    """The annotations of the own pod. While the file is absent or unreadable, the last read values count."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -104,7 +104,7 @@ class AnnotationsFile:
         self._seen: object = None
 
     def refresh(self) -> bool:
-        """Read the file if it was replaced; whether it was."""
+        """Read the file if it was replaced; returns True if so."""
         with contextlib.suppress(OSError):
             state = os.stat(self.path)  # noqa: PTH116 - Path.stat takes three times as long
             seen = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size)
@@ -133,7 +133,7 @@ class OwnPod:
         return ""
 
     def annotate(self, values: Mapping[str, str]) -> str:
-        """Write annotations, past any proxy, on condition that the pod is still the same; the problem, or ""."""
+        """Write annotations, past any proxy, on condition of the same pod (by uid); the problem, or ""."""
         token = self._of_account("token")  # read anew: it is renewed
         needed = {"KUBERNETES_SERVICE_HOST": self.server, "POD_NAMESPACE": self.namespace, "POD_NAME": self.name}
         needed |= {"POD_UID": self._uid, f"{self._account}/token": token}
@@ -180,7 +180,7 @@ class _Writer:
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether the queue is empty, after one more attempt, or after `timeout_s`."""
+        """True if the queue is empty after one more attempt, or after `timeout_s`."""
         with self._changed:
             enough, self._at_once = self._attempts + 1 + self._sending, True
             self._changed.notify_all()
@@ -205,7 +205,7 @@ class _Writer:
 
 
 class Trainer:
-    """What a training loop asks and reports. One for each process; safe to use from several threads.
+    """The questions and reports of a training loop. One for each process; safe to use from several threads.
 
     `environment`: the settings of docs/checkpoints.md. `now_s`: seconds since 1970. No method raises because of the
     cluster, and none waits for it but `flush` and `acknowledge` with `wait_s`: a thread writes, and tries again.
@@ -234,7 +234,7 @@ class Trainer:
         os.register_at_fork(before=hold, after_in_parent=take, after_in_child=self._in_forked_child)
 
     def should_checkpoint(self) -> bool:
-        """Whether to write a checkpoint now: a request waits, or SIGTERM came and the grace suffices for a save."""
+        """True if a checkpoint is due now: a request waits, or SIGTERM came and the grace suffices for a save."""
         self._looks += 1
         due = self._on_any_rank(self._due())
         if not due or math.isnan(self._asked_s):
@@ -251,11 +251,11 @@ class Trainer:
             return due and self._saving is None
 
     def _on_any_rank(self, flag: bool) -> bool:
-        """The same on all ranks: whether `flag` is True on one of them, and no asynchronous save is under way."""
+        """The same on all ranks: True if `flag` is True on one of them, and no asynchronous save is under way."""
         return self._any_rank(flag) and not self._any_rank(self._saving is not None)
 
     def request(self) -> Request | None:
-        """The request that waits for an acknowledgement; None if there is none."""
+        """The request waiting for an acknowledgement; None if there is none."""
         with self._lock:
             now_s = self._now_s()
             if not 0 <= now_s - self._checked_s < CHECK_S:
@@ -275,7 +275,7 @@ class Trainer:
             return None
 
     def post(self, request: Request) -> bool:
-        """A request that came another way than by annotation. False while another one waits."""
+        """A request received in another way than by annotation. False while another one waits."""
         with self._lock:
             waiting = self.request()
             if waiting is not None and waiting.id != request.id:
@@ -284,10 +284,10 @@ class Trainer:
             return True
 
     def watch_sigterm(self, grace_s: float = GRACE_S, any_rank: Vote = bool) -> None:
-        """Take SIGTERM as a request, in the main thread. A handler that was installed before is still called.
+        """Take SIGTERM as a request, in the main thread. An earlier handler is still called.
 
         `grace_s`: terminationGracePeriodSeconds of the pod less its preStop hook. The process is not ended: leave the
-        loop when `should_stop()` is True. With `any_rank` all ranks save, and stop, at the same step.
+        loop once `should_stop()` is True. With `any_rank` all ranks save, and stop, at the same step.
         """
         self._grace_s, self._any_rank = grace_s, any_rank
         if signal.getsignal(signal.SIGTERM) != self._handle:
@@ -333,7 +333,7 @@ class Trainer:
         return not reached and (self._stopped or not math.isnan(self._term_s))
 
     def should_stop(self) -> bool:
-        """Whether to leave the loop: SIGTERM came, and no checkpoint is under way, or due that can still be written."""
+        """True if the loop should end: SIGTERM came, and no checkpoint is under way, or due and still possible."""
         found = self._on_any_rank(self.grace_left_s() < math.inf and not self._due())
         self._stopped |= found
         return found
@@ -343,17 +343,17 @@ class Trainer:
         return math.inf if math.isnan(self._term_s) else max(self._term_s + self._grace_s - self._now_s(), 0.0)
 
     def save_started(self, step: int) -> None:
-        """Say that an asynchronous save began, which answers the request that waits now. Until its end none is due."""
+        """Report the begin of an asynchronous save, the answer to the waiting request. Until its end none is due."""
         with self._lock:
             waiting = self.request()
             self._saving = (int(step), waiting.id if waiting else "", self.grace_left_s() < math.inf)
 
     def save_failed(self) -> None:
-        """Say that the asynchronous save ended without a checkpoint: it is due again."""
+        """Report the end of the asynchronous save without a checkpoint: it is due again."""
         self._saving = None
 
     def acknowledge(self, step: int, path: str, wait_s: float = 0.0) -> bool:
-        """Report a checkpoint that is complete and durable, requested or not; whether it is written `wait_s` later."""
+        """Report a complete and durable checkpoint, requested or not; True if the report is written `wait_s` later."""
         with self._lock:
             waiting, now_s = self.request(), self._now_s()
             began, answers, last = self._saving or (step, waiting.id if waiting else "", self._last_saved)
@@ -388,7 +388,7 @@ class Trainer:
         return metrics_text(self._ack, self._step, self._step_at_s, self._pod.namespace, self._pod.name)
 
     def flush(self, timeout_s: float = TIMEOUT_S) -> bool:
-        """Whether the API server has every report, after one more attempt or `timeout_s`. At exit it is called."""
+        """True if the API server has every report, after one more attempt or `timeout_s`. It is called at exit."""
         return self._writer.flush(timeout_s)
 
     def _beat(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Requests for checkpoints over HTTP, and the reports of a training program as metrics.
 
-The second file of the helper `checkpoint.py`: copy it too, under this name, where `Trainer.serve` or
-GPU_AUTOPILOT_METRICS_FILE is used. It needs the standard library only, for Python 3.9 and newer.
+The second file of the helper `checkpoint.py`: copy it too, under this name, for `Trainer.serve` and for
+GPU_AUTOPILOT_METRICS_FILE. It needs the standard library only, for Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def _label(text: str) -> str:
 
 
 def replace(path: str, text: str) -> None:
-    """Write a file so that a reader sees the old or the new one. Raises OSError."""
+    """Write a file; a reader sees the old or the new one. Raises OSError."""
     fresh = Path(f"{path}.{os.getpid()}")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
 
 
 def serve(trainer: Any, read: Callable[[str], Any], port: int, token: str, host: str) -> ThreadingHTTPServer:
-    """Listen for requests in a thread of its own; the server, whose `shutdown()` ends it. Raises OSError.
+    """Listen for requests in a thread of its own; returns the server; its `shutdown()` ends it. Raises OSError.
 
-    POST /checkpoint takes the JSON of the annotation: 202 it waits, 409 another one waits, 400 it is refused. It
-    needs `Authorization: Bearer TOKEN` if there is a `token`. GET /metrics has the metrics.
+    POST /checkpoint takes the JSON of the annotation: 202 it waits, 409 another one waits, 400 it is refused. It needs
+    `Authorization: Bearer TOKEN` if there is a `token`. GET /metrics has the metrics.
     """
     handler = type("Handler", (_Handler,), {"trainer": trainer, "token": token, "read": staticmethod(read)})
     server = ThreadingHTTPServer((host, port), handler)

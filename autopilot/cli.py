@@ -1,4 +1,4 @@
-"""The command line. Importing it loads no numpy, pandas or scikit-learn: commands import what they use."""
+"""The command line. Importing it loads no numpy, pandas or scikit-learn: commands import their own libraries."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def traces_import(
 
 
 def usage_words(error: Any, given: Sequence[str]) -> str:
-    """What is wrong with a command line: the flag, the value if any, the reason, and where to find help."""
+    """The fault of a command line: the flag, the value if any, the reason, and the place of help."""
     reason = " ".join(error.format_message().split()).rstrip(".")
     flags: Sequence[str] = getattr(getattr(error, "param", None), "opts", ())
     values = [after for flag, after in pairwise(given) if flag in flags]
@@ -325,7 +325,9 @@ def usage_words(error: Any, given: Sequence[str]) -> str:
 
 
 def without_value(group: Any, given: Sequence[str]) -> str:
-    """Which option has no value: it is last, or another option follows, which would be taken for its value; "" none."""
+    """The option without a value (it is last, or another option follows and would be taken for its value), in words; ""
+    for none.
+    """
     command, path = group, "autopilot"
     for word in given:
         if word in (commands := getattr(command, "commands", {})):
@@ -379,7 +381,7 @@ THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Entry point of the console script. The pools have one thread each where the environment sets no other number."""
+    """Entry point of the console script. The pools have one thread each if the environment sets no other number."""
     for pool in THREAD_POOLS:
         os.environ.setdefault(pool, "1")
     return app(args=arguments, standalone_mode=True)

@@ -68,7 +68,7 @@ STAGES = ("collect", "assemble", "forecast", "decide", "record", "apply")
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Everything that a controller is built from. `actuators` by kind of instruction."""
+    """The parts of a controller. `actuators` by kind of instruction."""
 
     collectors: Sequence[Collector]
     forecasters: Sequence[Forecaster]
@@ -95,7 +95,7 @@ class Controller:
     """Runs ticks. Keeps the memory between them and the outcomes for the next one."""
 
     def __init__(self, wiring: Wiring) -> None:
-        """Load the memory of the last run, or start with an empty one. Raises `InputError` when it is unreadable."""
+        """Load the memory of the last run, or start with an empty one. Raises `InputError` if it is unreadable."""
         self._wiring = wiring
         # asking an object for a port is slow, and the wiring stays
         self._following = list(
@@ -107,7 +107,7 @@ class Controller:
         self._begin()
 
     def _begin(self) -> None:
-        """Go on from the saved memory: at the start, and where another controller has led meanwhile."""
+        """Go on from the saved memory: at the start, and after the term of another controller."""
         self.memory = self._wiring.memory.load() or ControllerMemory()
         self._outcomes: tuple[Outcome, ...] = ()
         self._late_gaps: tuple[Gap, ...] = ()  # of actuators that could not continue their effects
@@ -122,7 +122,7 @@ class Controller:
                 collector.recall([each.instruction for each in self.memory.effects.in_flight.values()])
 
     def tick(self, now_s: float) -> Step | None:
-        """Observe, decide, record and act once; None when another replica leads."""
+        """Observe, decide, record and act once; None if another replica leads."""
         wiring = self._wiring
         read_s = wiring.monotonic_s() if wiring.monotonic_s is not None else None
         fence = wiring.leadership.fence()
@@ -159,11 +159,11 @@ class Controller:
         return step
 
     def observe(self, now_s: float, elapsed_s: float = float("nan")) -> Observation:
-        """Everything that the decision may use, from every source that answers.
+        """All input of the decision, from every answering source.
 
         `elapsed_s`: time since the last decision of this process by a monotonic clock. The first decision after a
-        restart counts as 0: a promise lasts at least as long as it was made for. Models learn nothing from a tick whose
-        time is not trusted.
+        restart counts as 0: a promise lasts at least for its full time. Models learn nothing from a tick with a
+        distrusted time.
         """
         wiring = self._wiring
         policy = wiring.policy.current()
@@ -234,23 +234,23 @@ class Controller:
             self._wiring.on_stage(stage)
 
     def _expected(self) -> list[tuple[str, str]]:
-        """Required lists: those that the wiring names, and those that a wired source has delivered before.
+        """Required lists: those named in the wiring, and those delivered before by a wired source.
 
-        A source that says that it lists nothing (`lists`) owes none, whatever it listed for an earlier process.
+        A source without lists (`lists` is False) owes none, even after lists to an earlier process.
         """
         wired = {collector.name for collector in self._wiring.collectors if getattr(collector, "lists", True)}
         before = [(kind, source) for kind, _, source in (key.partition("/") for key in self.memory.intake.views)]
         return [*self._wiring.lists, *(each for each in before if each[1] in wired)]
 
     def _trust(self, views: tuple[View, ...]) -> None:
-        """Keep the objects of the lists that the decision trusted: the next lists are compared with them."""
+        """Keep the objects of the lists trusted by the decision: the next lists are compared with them."""
         for view in views:
             record = self.memory.intake.views.get(key_of(view))
             if view.complete and record is not None and not record.lists and record.listed_s == view.listed_s:
                 self._known[key_of(view)] = self._listed[key_of(view)].objects
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
-        """Forecasts of all models; for run times and the mix the last one wins. A model that fails abstains."""
+        """Forecasts of all models; for run times and the mix the last one wins. A failing model abstains."""
         runtimes: RuntimeForecast | None = None
         mix: ExpectedMix | None = None
         demand: list[Forecast] = []
@@ -277,7 +277,7 @@ class Controller:
         return Forecasts(runtimes, tuple(demand), mix), tuple(gaps)
 
     def _fit(self, forecaster: Fitting, now_s: float) -> tuple[Gap, ...]:
-        """Adopt the fit that has ended, if it is the forecaster's, and start the next when one is due."""
+        """Adopt the ended fit, if it is the forecaster's, and start the next if one is due."""
         problem = None
         fit = self._fits.pop(forecaster.name, None)
         if fit is not None:
@@ -307,7 +307,7 @@ class Controller:
 
 
 def _unknown_names(policy: Policy, snapshot: ClusterSnapshot) -> tuple[Gap, ...]:
-    """Names in the policy that the cluster does not have: they have no effect, and every tick reports them."""
+    """Names in the policy unknown to the cluster: they have no effect, and every tick reports them."""
     if not len(snapshot.nodes.id):  # no inventory yet
         return ()
     there = ClusterNames.of(snapshot)

@@ -1,8 +1,8 @@
-"""Deadlines of requests by the wall clock, whatever the other end does: at its deadline a connection is shut.
+"""Deadlines of requests by the wall clock, independent of the other end: at its deadline a connection is shut.
 
-The timeout of a socket counts from one byte to the next, so a peer that sends a byte a second never exceeds it. Here
-one thread watches the clock and shuts the sockets of late requests; the reader of such a socket wakes at once. The time
-in which a name is resolved is not bounded: no socket is there yet.
+The timeout of a socket counts from one byte to the next, so a peer with one byte a second never exceeds it. Here one
+thread watches the clock and shuts the sockets of late requests; the reader of such a socket wakes at once. The
+resolution of a name is not bounded: no socket is there yet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Limit:
-    """The deadline of the requests inside one `within`, in any thread that carries it. `cut` may be called early."""
+    """The deadline of the requests inside one `within`, in any thread carrying it. `cut` may be called early."""
 
     def __init__(self, end_s: float, words: str, outer: Limit | None) -> None:
         self.end_s, self._is_cut = end_s, False
@@ -36,7 +36,7 @@ class Limit:
         self._open = True
 
     def hold(self, fd: int) -> None:
-        """Shut the connection of this descriptor at the deadline. Raises `TimeoutError` where that is over."""
+        """Shut the connection of this descriptor at the deadline. Raises `TimeoutError` if that is over."""
         copy = socket.socket(fileno=os.dup(fd))  # TLS and the end of a response give their own descriptor up earlier
         with self._lock:
             late = self._is_cut or not self._open
@@ -50,7 +50,7 @@ class Limit:
 
     @property
     def over(self) -> bool:
-        """Whether its connections were shut, by this limit or by the one around it."""
+        """True if its connections were shut, by this limit or by the one around it."""
         return self._is_cut or (self._outer is not None and self._outer.over)
 
     def cut(self) -> None:
@@ -70,7 +70,7 @@ class Limit:
             self._held.clear()
 
     def late(self) -> TimeoutError:
-        """The error of a request that was cut."""
+        """The error of a cut request."""
         return TimeoutError(self._words)
 
 
@@ -133,13 +133,13 @@ def carried(work: Callable[..., T], *given: Any) -> Callable[[], T]:
 
 
 def watched(pools: PoolManager) -> PoolManager:
-    """Let this manager make connections that `within` can shut."""
+    """Let this manager make connections under the deadline of `within`."""
     pools.pool_classes_by_scheme = {"http": WatchedHTTPConnectionPool, "https": WatchedHTTPSConnectionPool}
     return pools
 
 
 def watched_session(session: Session) -> Session:
-    """The same for a session of `requests`, with the adapters that it has now."""
+    """The same for a session of `requests`, with its present adapters."""
     for adapter in session.adapters.values():
         if isinstance(adapter, HTTPAdapter):
             watched(adapter.poolmanager)
@@ -153,7 +153,7 @@ def _hold(fd: int) -> None:
 
 
 class _Watched:
-    """A connection that tells its socket to the limit of its request: when it is made, and when it is used again."""
+    """A connection that tells its socket to the limit of its request, at its creation and at each reuse."""
 
     sock: Any
 
@@ -173,7 +173,7 @@ class _Watched:
 
 
 class WatchedHTTPConnection(_Watched, HTTPConnection):
-    """A connection that `within` can shut."""
+    """A connection under the deadline of `within`."""
 
 
 class WatchedHTTPSConnection(_Watched, HTTPSConnection):

@@ -1,4 +1,4 @@
-"""Output files: this module writes every path that a user names for output.
+"""Output files: this module writes every output path of a user.
 
 A plain file is replaced atomically or stays as it was. A symlink is followed. A device, a pipe or a descriptor of this
 process (`/dev/stdout`) is written to and not replaced.
@@ -33,13 +33,13 @@ def state_folder() -> Path:
 
 
 def unwritten(path: Path, error: OSError) -> InputError:
-    """The error of a file of the state folder that could not be written, with the fix."""
+    """The error of a failed write to a file of the state folder, with the fix."""
     reason = error.strerror or str(error)
     return InputError(f"{path}: cannot be written: {reason}; free some space on its disk, or give another state folder")
 
 
 def check_output(path: Path, flag: str = "") -> None:
-    """Raise `InputError` where a file could not be written at `path`; nothing is touched."""
+    """Raise `InputError` if a file could not be written at `path`; nothing is touched."""
     name = f"{flag}: {path}" if flag else str(path)
     target = target_of(path)
     if _descriptor_of(path) is not None:
@@ -63,7 +63,7 @@ def check_output(path: Path, flag: str = "") -> None:
 
 
 def check_folder(folder: Path, flag: str) -> None:
-    """Create `folder` where it is missing. Raise `InputError` where files could not be written there."""
+    """Create `folder` if it is missing. Raise `InputError` if files could not be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK | os.X_OK)
@@ -77,7 +77,7 @@ def check_folder(folder: Path, flag: str) -> None:
 def replace_file(path: Path, fill: Callable[[Path], object], *, durable: bool = False) -> None:
     """Let `fill` write a temporary file, then move its content to `path`. With `durable` it is on disk on return.
 
-    Raises `InputError` where that fails; a plain file is then unchanged.
+    Raises `InputError` if that fails; a plain file is then unchanged.
     """
     check_output(path)
     target = target_of(path)
@@ -102,7 +102,7 @@ def replace_file(path: Path, fill: Callable[[Path], object], *, durable: bool = 
 
 
 def write_bytes(content: bytes, path: Path) -> None:
-    """Write `content` to `path` and create the folder where it is missing. Raises `InputError`."""
+    """Write `content` to `path` and create the folder if it is missing. Raises `InputError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -129,7 +129,7 @@ def put_in_place(source: Path, path: Path) -> None:
 
 
 def is_plain(path: Path) -> bool:
-    """True for a plain file, and where `path` does not exist."""
+    """True for a plain file, and for a missing one."""
     if _descriptor_of(path) is not None:
         return False
     kind = _kind_of(target_of(path))
@@ -142,7 +142,7 @@ def target_of(path: Path) -> Path:
 
 
 def _kind_of(path: Path) -> int:
-    """The type bits of the file at `path`, 0 where there is none. Raises `OSError`."""
+    """The type bits of the file at `path`, 0 if there is none. Raises `OSError`."""
     try:
         return stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -150,7 +150,7 @@ def _kind_of(path: Path) -> int:
 
 
 def _descriptor_of(path: Path) -> int | None:
-    """The open descriptor of this process that `path` names (`/dev/stdout` is 1), directly or by symlinks."""
+    """The open descriptor of this process named by `path` (`/dev/stdout` is 1), directly or by symlinks."""
     here = os.path.abspath(path)  # noqa: PTH100 - `resolve` would follow the link to what the descriptor has open
     for _ in range(_MOST_LINKS):
         found = _DESCRIPTOR.fullmatch(here)
@@ -193,7 +193,7 @@ def _sync(path: Path) -> None:
 
 @dataclass(slots=True)
 class Lock:
-    """A lock file that this process holds. The system releases it when the process ends."""
+    """A lock file held by this process. The system releases it at the end of the process."""
 
     path: Path
     handle: int
@@ -209,7 +209,7 @@ class Lock:
 def lock_beside(path: Path) -> Lock:
     """Lock the file at `path` while this process writes to it, with a file `NAME-lock` beside it.
 
-    Raises `InputError` where another process holds it, and `OSError` where the folder cannot be written.
+    Raises `InputError` if another process holds it, and `OSError` if the folder cannot be written.
     """
     place = path.with_name(f"{path.name}-lock")
     while True:
@@ -229,7 +229,7 @@ def lock_beside(path: Path) -> Lock:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write `text` atomically. Raises `InputError` when the folder cannot be written."""
+    """Write `text` atomically. Raises `InputError` if the folder cannot be written."""
 
     def fill(temporary: Path) -> None:
         temporary.write_text(text, encoding="utf-8")
@@ -238,5 +238,5 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_document(result: Mapping[str, Any], path: Path) -> None:
-    """Write the JSON atomically. Raises `InputError` when the folder cannot be written."""
+    """Write the JSON atomically. Raises `InputError` if the folder cannot be written."""
     write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", path)

@@ -12,7 +12,7 @@ _ACTS = re.compile(
 
 
 def printable(text: str, kept: str = "") -> str:
-    """The text with `?` in place of each character that acts instead of being shown. Those in `kept` stay."""
+    """The text with `?` in place of each control character (it acts instead of being shown). Those in `kept` stay."""
     if text.isascii() and text.isprintable():
         return text
     return _ACTS.sub(lambda found: found[0] if found[0] in kept else "?", text)

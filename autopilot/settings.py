@@ -1,7 +1,7 @@
 """From an operator's policy file to a `Policy`, and back.
 
 A policy is a shipped one (a YAML file in `autopilot/policies`), a file with the bare tree, or a Kubernetes
-AutopilotPolicy object whose `spec` is the tree. Fields that a file does not name come from its `base`.
+AutopilotPolicy object with the tree as its `spec`. Fields absent from a file come from its `base`.
 `autopilot.core.model.policy` defines the fields, their limits and their meaning in one place; pydantic validates the
 values. pydantic and yaml are imported on first use, to keep the command line fast.
 """
@@ -47,7 +47,7 @@ def policy_names() -> tuple[str, ...]:
 
 @functools.cache
 def shipped_policy(name: str) -> Policy:
-    """The shipped policy of that name. Raises `InputError` with the list of names when there is none."""
+    """The shipped policy of that name. Raises `InputError` with the list of names if there is none."""
     if name not in policy_names():
         near = nearest(name, policy_names())
         raise InputError(
@@ -60,8 +60,8 @@ def shipped_policy(name: str) -> Policy:
 def load_policy(source: str | Path) -> Policy:
     """The policy of a shipped name or of a YAML file (a `Path` is always a file).
 
-    A policy without a name is named after its file. Raises `InputError` that names the file and, for each invalid
-    field, its path, its value and what is allowed.
+    A policy without a name is named after its file. Raises `InputError` naming the file and, for each invalid field,
+    its path, its value and the allowed values.
     """
     if isinstance(source, str) and source in policy_names():
         return shipped_policy(source)
@@ -76,7 +76,7 @@ def load_policy(source: str | Path) -> Policy:
 
 
 def parse_policy(text: str | bytes, source: str, name: str = "") -> Policy:
-    """The policy that a YAML text describes; errors name `source`, and `name` is used where the text has none.
+    """The policy in a YAML text; errors name `source`, and `name` is used if the text has none.
 
     Raises `InputError` as `load_policy`.
     """
@@ -123,7 +123,7 @@ def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -
 
 
 def _from_base(message: str, spec: Mapping[str, Any], base: Policy) -> str:
-    """Which fields in a message are missing from the file, and the base that they come from."""
+    """The fields of a message missing from the file, with their base."""
     missing = [field.path for field in policy_fields() if field.path in message and not _is_named(spec, field.path)]
     if not missing:
         return ""
@@ -161,7 +161,7 @@ def _unwrap(document: dict[str, Any], source: str) -> tuple[dict[str, Any], str]
 
 
 def _base_of(spec: dict[str, Any], source: str, base: Policy | None) -> Policy:
-    """The policy that supplies the missing fields; removes the key `base` from `spec`."""
+    """The policy with the values of missing fields; removes the key `base` from `spec`."""
     name = spec.pop("base", None if base else DEFAULT_BASE)
     if name is None and base:
         return base
@@ -176,10 +176,10 @@ def _base_of(spec: dict[str, Any], source: str, base: Policy | None) -> Policy:
 
 
 def policy_to_yaml(policy: Policy, changed_only_against: str | None = None) -> str:
-    """The policy as a file that `load_policy` reads back as an equal one, durations as `15m`.
+    """The policy as a file for `load_policy` (which reads back an equal one), durations as `15m`.
 
-    With the name of a shipped policy, the file names that as its base and only the fields that differ (and its own
-    name). Raises `InputError` for an unknown name.
+    With the name of a shipped policy, the file names that as its base and only the differing fields (and its own name).
+    Raises `InputError` for an unknown name.
     """
     base = shipped_policy(changed_only_against) if changed_only_against else None
     written = _readable(policy, "", base)
@@ -215,7 +215,7 @@ def _readable(value: Any, name: str, base: Any) -> Any:
 
 
 def policy_diff(one: Policy, two: Policy) -> list[tuple[str, str, str]]:
-    """(field path, its value in `one`, in `two`) of each field that differs, in the order of the tree."""
+    """(field path, its value in `one`, in `two`) of each differing field, in the order of the tree."""
     found = []
     for field in policy_fields():
         steps = field.path.split(".")
@@ -235,7 +235,7 @@ def policy_values(policy: Policy) -> dict[str, str]:
 
 
 def policy_digest(policy: Policy) -> str:
-    """A digest of the policy in 16 hexadecimal digits, by which a journal refers to it."""
+    """A digest of the policy in 16 hexadecimal digits, for the references of a journal."""
     from autopilot.records.journal.decisions import digest, policy_bytes
 
     return digest(policy_bytes(policy)).hex()
@@ -245,7 +245,7 @@ def policy_digest(policy: Policy) -> str:
 
 
 class StaticPolicySource:
-    """One policy that never changes (port `PolicySource`)."""
+    """One constant policy (port `PolicySource`)."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -256,9 +256,9 @@ class StaticPolicySource:
 
 
 class FilePolicySource:
-    """A policy file that may be edited at run time (port `PolicySource`).
+    """A policy file, editable at run time (port `PolicySource`).
 
-    The constructor raises `InputError` when the file is invalid. Later an invalid file changes nothing: the last valid
+    The constructor raises `InputError` if the file is invalid. Later an invalid file changes nothing: the last valid
     policy stays in force and `problem` gives the reason, until the file is valid again.
     """
 

@@ -38,7 +38,7 @@ class FitError(Exception):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Fit on one thread, whatever the environment sets: another order of summation gives other models."""
+    """Fit on one thread, independent of the environment: another order of summation gives other models."""
     import sklearn.ensemble  # noqa: F401 - only pools of libraries that are loaded can be limited
     from threadpoolctl import threadpool_limits
 
@@ -55,7 +55,7 @@ class InlineWorker:
         self._fit: Fit | None = None
 
     def idle(self) -> bool:
-        """True when no result is pending."""
+        """True if no result is pending."""
         return self._fit is None
 
     def start(self, owner: str, work: FitWork, now_s: float, rules: Forecasting) -> None:
@@ -82,7 +82,7 @@ class BackgroundWorker:
         self._busy = False  # accessed by the loop's thread only
 
     def idle(self) -> bool:
-        """True when no fit is under way or waits to be collected."""
+        """True if no fit is under way or waits to be collected."""
         return not self._busy
 
     def start(self, owner: str, work: FitWork, now_s: float, rules: Forecasting) -> None:
@@ -97,7 +97,7 @@ class BackgroundWorker:
         threading.Thread(target=look_after, name=f"fit of {owner}", daemon=True).start()
 
     def ended(self, now_s: float) -> Fit | None:
-        """The fit that has ended since the last call."""
+        """The fit ended since the last call."""
         try:
             fit = self._ended.get_nowait()
         except Empty:
@@ -125,8 +125,8 @@ def _here(work: FitWork, _rules: Forecasting) -> Any:
 def in_process(work: FitWork, rules: Forecasting) -> Any:
     """Fit in a new process, niced, within `rules.fit_cpu_s` of CPU and `rules.fit_timeout_s`.
 
-    Raises `FitError` where it exceeds a limit, ends without a result, or fails. The result is unpickled: it comes from
-    our own child through its own pipe. Files on disk are never unpickled.
+    Raises `FitError` if it exceeds a limit, ends without a result, or fails. The result is unpickled: it comes from our
+    own child through its own pipe. Files on disk are never unpickled.
     """
     context = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
     receiver, sender = context.Pipe(duplex=False)
@@ -166,7 +166,7 @@ def _end_with_parent() -> None:
 
 
 def _fit_alone(sender: Connection, work: FitWork, cpu_s: float) -> None:
-    """The body of the process. It ends with the controller, also where that is killed."""
+    """The body of the process. It ends with the controller, even a killed one."""
     threading.Thread(target=_end_with_parent, name="tied", daemon=True).start()
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
