@@ -27,7 +27,7 @@ from autopilot.explain.story.waiting import NO_TURN_CODES, SHOWN_NAMES, Waiting,
 
 
 def freed_by(gang: Waiting, decision: Decision) -> list[str]:
-    """Each obstacle's end and its time by forecast, at the quantile of reservations."""
+    """Each obstacle's end and its time by forecast, at the quantile used for reservations."""
     ctx, code = gang.ctx, gang.why.code
     if code == Code.EXCLUDED:
         return ["its owner lets the autopilot act on it again; time alone does not"]
