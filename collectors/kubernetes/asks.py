@@ -1,4 +1,4 @@
-"""What one pod asks for: whole GPUs, MIG instances, CPU and memory."""
+"""Requests of one pod: whole GPUs, MIG instances, CPU and memory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MOST = {"cpu": quantity.MOST_MILLI / 1000, "memory": quantity.MOST_MIB * 2.0**20
 
 
 def is_gpu(resource: str) -> bool:
-    """Whether a resource of a node is GPUs, shares of them, or MIG instances."""
+    """True for GPUs, shares of them, and MIG instances."""
     return resource in {GPU, SHARED} or resource.startswith(MIG)
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """GPUs and MIG instances by resource claims. `problem`: what of them is not known; "" for nothing."""
+    """GPUs and MIG instances by resource claims. `problem`: the unknown part of them; "" for nothing."""
 
     gpus: int = 0
     profiles: tuple[tuple[str, int], ...] = ()
@@ -64,7 +64,7 @@ class Ask:
 
     @property
     def any_gpu(self) -> bool:
-        """True where it asks for a GPU or an instance."""
+        """True if the pod requests a GPU or an instance."""
         return self.gpus > 0 or bool(self.profiles)
 
     @property
@@ -73,7 +73,7 @@ class Ask:
         return self.gpus + sum(count for _, count in self.profiles)
 
     def beside(self, claimed: Claimed) -> Ask:
-        """The request with what the claims of the pod ask for."""
+        """The request together with the resource claims of the pod."""
         if not claimed.gpus and not claimed.profiles:
             return self
         profiles = _both(self.profiles, claimed.profiles)
@@ -108,7 +108,7 @@ def ask_of(spec: PodSpec) -> Ask:
 
 @lru_cache(maxsize=4096)
 def _ask(wanted: frozenset[tuple[str, Any]]) -> Ask:
-    """The part of these resources that counts."""
+    """The request from these resources; only GPUs, CPU and memory count."""
     total: dict[str, float] = {}
     problem = ""
     for name, value in sorted(wanted):
@@ -137,7 +137,7 @@ def _ask(wanted: frozenset[tuple[str, Any]]) -> Ask:
 
 
 def _wanted(container: Container) -> Mapping[str, Any]:
-    """The requests of a container, and its limits where it states no request."""
+    """The requests of a container, and its limits for resources without a request."""
     resources = container.resources
     if resources is None:
         return {}
@@ -151,7 +151,7 @@ def _add(total: dict[str, float | str], wanted: Mapping[str, Any]) -> None:
 
 
 def _joined(known: float | str, value: Any, join: Callable[[float, float], float]) -> float | str:
-    """Two quantities of a resource as one; the first text that is no quantity stays."""
+    """Two quantities of a resource as one; the first unreadable text stays."""
     if isinstance(known, str):
         return known
     found = quantity.parse(value)

@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers: the bounds of a service and the replicas that its load needs."""
+"""HorizontalPodAutoscalers: the bounds of a service and the replicas needed for its load."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ SOURCES = ("resource", "containerResource", "pods", "object", "external")
 
 
 def target_of(found: Autoscaler) -> tuple[str, str]:
-    """Namespace and `Kind/name` of what it scales."""
+    """Namespace and `Kind/name` of the target of an HPA."""
     target = found.spec.scale_target_ref
     return found.metadata.namespace, f"{target.kind}/{target.name}"
 
 
 def needed_replicas(found: Autoscaler, owners_least: int, *, raised: bool) -> int:
-    """The replicas that the HPA would want without our floor; -1: not known.
+    """Replicas wanted by the HPA without our floor; -1: not known.
 
-    `owners_least` is minReplicas as its owner set it, `raised` whether a floor of ours stands. While one stands: of
-    each metric but ours, the present replicas x value / target, rounded up; the largest counts, within the owner's
-    bounds.
+    `owners_least` is the owner's minReplicas, `raised`: a floor of ours stands. While one stands: of each metric but
+    ours, the present replicas x value / target, rounded up; the largest counts, within the owner's bounds.
     """
     if not raised:
         return found.status.desired_replicas if found.status.current_metrics is not None else -1
@@ -36,7 +35,7 @@ def needed_replicas(found: Autoscaler, owners_least: int, *, raised: bool) -> in
 
 
 def has_floor_metric(found: Autoscaler) -> bool:
-    """True where it follows our floor as a metric."""
+    """True if the HPA follows our floor as a metric."""
     return any(follows_floor(_name(each)) for each in found.spec.metrics or ())
 
 
@@ -47,18 +46,18 @@ def lacks_floor_value(found: Autoscaler) -> bool:
 
 
 def has_keda(found: Autoscaler) -> bool:
-    """True where a ScaledObject of KEDA manages it."""
+    """True for an HPA managed by a ScaledObject of KEDA."""
     return any(each.kind == KEDA for each in found.metadata.owner_references or ())
 
 
 def load_ratio(found: Autoscaler) -> float:
-    """Value / target of the metric that decides, ours left out; NaN where one is unknown or there is none."""
+    """Value / target of the deciding metric, ours left out; NaN without metrics, or if one is unknown."""
     ratios = _own_ratios(found)
     return max(ratios) if ratios and not any(map(isnan, ratios)) else nan
 
 
 def least_replicas(found: Autoscaler) -> int:
-    """minReplicas, which is 1 where it is not stated."""
+    """minReplicas, by default 1."""
     return 1 if found.spec.min_replicas is None else found.spec.min_replicas
 
 
@@ -85,7 +84,7 @@ def _name(metric: dict[str, Any]) -> str:
 
 
 def _ratio(spec: dict[str, Any], now: dict[str, Any]) -> float:
-    """Value / target of one metric; NaN where it is not known."""
+    """Value / target of one metric; NaN: not known."""
     target, value = _source(spec).get("target") or {}, _source(now).get("current") or {}
     for name in ("averageUtilization", "averageValue", "value"):
         if name in target:

@@ -1,7 +1,7 @@
-"""The objects of one kind as the API server last told them, by uid, with what changed since they were last read.
+"""Objects of one kind by uid, as last reported by the API server, with the changes since the last call.
 
-One thread writes, another one drains. An object that was deleted and created anew under its name is two objects. An
-event of an object that was deleted before it (reordered) changes nothing.
+One thread writes, another one drains. An object deleted and created anew under its name is two objects. An event for an
+object deleted before it (reordered) changes nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SHOWN_BAD = 5
 
 @dataclass(slots=True)
 class Changes:
-    """What changed since the last call. `gone` left the cache; `deleted` are those of them that an event reported.
+    """Changes since the last call. `gone`: objects that left the cache; `deleted`: those of them reported by an event.
 
-    `unread` are all objects that cannot be read now, by uid: those that were read before keep their last good state,
-    the others are in no other field. None: they are the same as at the last call.
+    `unread`: all objects unreadable now, by uid. One read before keeps its last good state; the others are in no other
+    field. None: the same as at the last call.
     """
 
     there: list[Object] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the list of one kind is. Times by the controller's clock."""
+    """State of the list of one kind. Times by the controller's clock."""
 
     kind: Kind
     namespace: str
@@ -52,7 +52,7 @@ class Health:
 
 
 def version_of(text: str) -> int:
-    """A resourceVersion as a number; -1 where it is none, and then nothing is compared."""
+    """A resourceVersion as a number; -1 for any other text, and then nothing is compared."""
     return int(text) if text.isdecimal() else -1
 
 
@@ -75,9 +75,9 @@ class Cache:
     # --- the writer -----------------------------------------------------------------------
 
     def replace(self, objects: Iterable[Object], now_s: float) -> None:
-        """The whole list. Objects that it lacks are gone, and nobody reported them deleted.
+        """Take in the whole list. Objects missing from it are gone, without a report of their deletion.
 
-        An object of the list that cannot be read keeps its last good state.
+        An unreadable object of the list keeps its last good state.
         """
         new = {each.metadata.uid: each for each in objects}
         unread = {uid: each for uid, each in new.items() if isinstance(each, Unread)}
@@ -104,7 +104,7 @@ class Cache:
             self._health = Health(self.kind, self.namespace, True, now_s, len(new), bad=self._named())
 
     def put(self, found: Object, now_s: float) -> None:
-        """An object that was added or modified."""
+        """Take in an added or modified object."""
         meta = found.metadata
         with self._lock:
             before = self._unread.get(meta.uid) or self._objects.get(meta.uid)
@@ -125,7 +125,7 @@ class Cache:
             self._signed(now_s)
 
     def delete(self, meta: Meta, now_s: float) -> None:
-        """An object that was deleted."""
+        """Take in a deleted object."""
         with self._lock:
             self._bury(meta.uid)
             self._signed(now_s)
@@ -187,7 +187,7 @@ class Cache:
             self._unread_changed = True
 
     def _named(self) -> tuple[str, ...]:
-        """The objects that cannot be read, for people."""
+        """Unreadable objects, for people."""
         bad = [f"{each.shown}: {each.reason}" for each in islice(self._unread.values(), SHOWN_BAD)]
         more = len(self._unread) - len(bad)
         return (*bad, f"and {more} more") if more else tuple(bad)
@@ -196,17 +196,17 @@ class Cache:
 
     @property
     def health(self) -> Health:
-        """How the list is."""
+        """State of the list."""
         return self._health
 
     @property
     def unread(self) -> dict[str, Unread]:
-        """The objects that cannot be read now, by uid."""
+        """Unreadable objects by uid."""
         with self._lock:
             return dict(self._unread)
 
     def drain(self) -> Changes:
-        """What changed since the last call."""
+        """Changes since the last call."""
         with self._lock:
             unread = dict(self._unread) if self._unread_changed else None
             changes = Changes(list(self._there.values()), list(self._gone.values()), self._deleted, unread)
@@ -216,6 +216,6 @@ class Cache:
 
 
 def _newer(new: Meta, old: Meta) -> bool:
-    """False for an event that is not newer than what is known: reordered, duplicated, or repeated after a cut."""
+    """False for an event no newer than the known state: reordered, duplicated, or repeated after a cut."""
     one, other = version_of(new.resource_version), version_of(old.resource_version)
     return not 0 <= one <= other

@@ -1,7 +1,7 @@
-"""GPUs and MIG instances by dynamic resource allocation: what nodes offer, what pods have, and what they ask for.
+"""GPUs and MIG instances by dynamic resource allocation: offers of nodes, holdings of pods, and requests.
 
-ResourceSlices list devices, allocated ResourceClaims say who has them. What a claim without an allocation asks for is
-read from its requests, and for pods that do not exist yet from the template of their claims.
+ResourceSlices list devices, allocated ResourceClaims name their pods. The request of a claim without an allocation is
+read from its spec, and for pods that do not exist yet from the template of their claims.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIGNAL = "resourceclaims"
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """GPUs by node, and the entities that each pod holds, by its uid."""
+    """GPUs by node, and the entities held by each pod, by its uid."""
 
     gpus: Mapping[str, tuple[Gpu, ...]]
     held: Mapping[str, tuple[str, ...]]
@@ -54,7 +54,7 @@ class Claims:
     held: dict[str, tuple[str, ...]] = field(default_factory=dict)  # uid of a pod -> entities
 
     def update(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
-        """Take in what changed; true where anything did."""
+        """Take in the changes; true if there were any."""
         slices = _apply(self.slices, drain(kinds.SLICES), ResourceSlice, lambda each: each.metadata.uid)
         claims = _apply(self.claims, drain(kinds.CLAIMS), ResourceClaim, _name)
         asks = _apply(self.templates, drain(kinds.TEMPLATES), ResourceClaimTemplate, _name)
@@ -66,18 +66,18 @@ class Claims:
         return slices or claims or asks
 
     def named(self, ids: Mapping[str, str]) -> Named:
-        """GPUs and what pods hold of them, with the ids that an exporter gives to instances (`ids`)."""
+        """GPUs and the entities held by pods, with the exporter's ids of instances (`ids`)."""
         if not ids:
             return Named(self.gpus, self.held)
         gpus = {node: tuple(_renamed(gpu, ids) for gpu in found) for node, found in self.gpus.items()}
         return Named(gpus, {uid: tuple(ids.get(each, each) for each in found) for uid, found in self.held.items()})
 
     def gaps(self, source: str) -> list[Gap]:
-        """What slices and claims say that cannot be."""
+        """Contradictions of slices and claims."""
         return [Gap(source, node, SIGNAL, reason) for node, reason in self.nodes.problems()]
 
     def _allocate(self) -> None:
-        """Who has which device."""
+        """Give each device to its pod."""
         self.held = {}
         having: Counter[Key] = Counter()
         used: set[Key] = set()
@@ -96,7 +96,7 @@ class Claims:
             self.held[uid] = tuple(sorted(each for each in found if each))
 
     def nodes_in_doubt(self, found: Unread) -> Iterable[str]:
-        """Nodes with devices that an unreadable claim may have. One that was read with devices holds those."""
+        """Nodes with devices that an unreadable claim may have. A claim read before with devices holds those."""
         known = self.claims.get(_name(found))
         if known is not None and known.metadata.uid == found.metadata.uid and known.status.allocation is not None:
             return ()
@@ -105,7 +105,7 @@ class Claims:
     # --- what pods ask for ----------------------------------------------------------------
 
     def of_pod(self, pod: Pod) -> Claimed:
-        """What the claims of a pod have, or ask for while they have nothing."""
+        """Devices of the claims of a pod, or their requests while they have none."""
         if not pod.spec.resource_claims:
             return UNCLAIMED
         made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
@@ -122,7 +122,7 @@ class Claims:
         return total
 
     def of_template(self, namespace: str, spec: PodSpec, count: int) -> Claimed:
-        """What each of `count` equal pods of a template asks for."""
+        """Request of each of `count` equal pods of a template."""
         total = UNCLAIMED
         for each in spec.resource_claims or ():
             if each.resource_claim_name is None:
@@ -147,7 +147,7 @@ class Claims:
         return asked if not asked.problem else _unclear(asked, f"claim {claim.metadata.name}")
 
     def _of_claim(self, claim: ResourceClaim, uid: str) -> Claimed:
-        """What a claim has for a pod; what it asks for while it has nothing."""
+        """Devices of a claim for a pod; its request while it has none."""
         if claim.status.allocation is None:
             return self._asked(claim)
         total = UNCLAIMED
@@ -160,7 +160,7 @@ class Claims:
         return total
 
     def _of_device(self, claim: ResourceClaim, each: AllocatedDevice) -> Claimed:
-        """An allocated device. Where it is not known, its request says what it is."""
+        """An allocated device. An unlisted device is taken as its request describes it."""
         key = (each.pool, each.device)
         offer = self.nodes.offer(each.pool)
         listed = offer.devices.get(key)
@@ -191,7 +191,7 @@ def _unclear(asked: Claimed, where: str) -> Claimed:
 
 
 def _results(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
-    """The GPUs and instances that a claim has. A device with administrator's access is shared, and is not taken."""
+    """GPUs and instances of a claim. A device with administrator's access is shared, and is not taken."""
     allocation = claim.status.allocation
     results = (allocation.devices.results or ()) if allocation is not None else ()
     return [each for each in results if each.driver == DRIVER and not each.admin_access]
@@ -202,7 +202,7 @@ def _name(found: Object) -> tuple[str, str]:
 
 
 def _apply(kept: dict[Any, Any], changes: Changes, kind: type[Object], key: Callable[[Any], Any]) -> bool:
-    """Take in changes by key; true where there were any."""
+    """Take in changes by key; true if there were any."""
     changed = False
     for found in changes.gone:
         known = kept.get(key(found))

@@ -55,9 +55,9 @@ _LEVELS = {
 class Options:
     """The choices of an operator. `topology`: the label of a level (island, leaf, block, zone), before the usual ones.
 
-    `acts`: the controller acts on this cluster. It then starts only work that waits for it, and gangs have all members
-    or none unless a lever can change their width. `resizes`: there is such a lever. `approvals`: owners approve actions
-    on their own work by annotation. `bad`: type and status of node conditions that bar new work.
+    `acts`: the controller acts on this cluster. It then starts only the work waiting for it, and gangs have all members
+    or none unless a lever can change their width. `resizes`: such a lever exists. `approvals`: owners approve actions
+    on their own work by annotation. `bad`: type and status of node conditions barring new work.
     """
 
     topology: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Options:
 
 
 class KubernetesCollector:
-    """The batch of a cluster whose caches are kept up to date by `Cluster`. It never waits for the API server."""
+    """The batch of a cluster from the caches kept up to date by `Cluster`. It never waits for the API server."""
 
     name = NAME
 
@@ -80,7 +80,7 @@ class KubernetesCollector:
         skew_s: Callable[[], float] = lambda: float("nan"),
         hardware: Hardware | None = None,
     ) -> None:
-        """`skew_s`: how far the server's clock is ahead of ours. `hardware`: a source that sees the GPUs themselves."""
+        """`skew_s`: lead of the server's clock over ours. `hardware`: a source that sees the GPUs themselves."""
         self._source, self._options, self._skew_s = cluster, options or Options(), skew_s
         self.hardware = hardware
         constraints = Constraints()
@@ -112,12 +112,12 @@ class KubernetesCollector:
 
     @property
     def engine(self) -> str:
-        """Whose queues the work is in: kueue, kai or namespaces; "" before the first list."""
+        """Engine of the queues: kueue, kai or namespaces; "" before the first list."""
         return self._tree.engine if self._tree is not None else ""
 
     @property
     def fair_sharing(self) -> str:
-        """How it is known that Kueue shares fairly between its queues; "" where it does not, or is absent."""
+        """Evidence that Kueue shares fairly between its queues; "" if it does not, or is absent."""
         return kueue.fair_sharing(self._kueue) if self.engine == "kueue" else ""
 
     @property
@@ -126,16 +126,16 @@ class KubernetesCollector:
         return ObjectsOfView(self._gangs, self._nodes)
 
     def approved(self) -> Mapping[str, str]:
-        """By the uid of work: the annotation that approves what touches it alone. For the thread of `collect`."""
+        """By the uid of work: the annotation that approves actions on it alone. For the thread of `collect`."""
         return self._gangs.approved()
 
     @property
     def source(self) -> Cluster:
-        """The lists that it reads."""
+        """The lists read by the collector."""
         return self._source
 
     def collect(self, now_s: float) -> Batch:
-        """The tables of what the caches hold now."""
+        """Tables from the present content of the caches."""
         self._source.supervise()
         health = self._source.health()
         gaps = [*health_gaps(self.name, health, now_s), *clock_gaps(self.name, self._skew_s())]
@@ -165,7 +165,7 @@ class KubernetesCollector:
         )
 
     def recall(self, under_way: Sequence[Instruction]) -> None:
-        """Count the restarts of work on from what an earlier process counted (port `Recalling`)."""
+        """Count the restarts of work onward from the counts of an earlier process (port `Recalling`)."""
         counts: dict[str, tuple[int, bool]] = {}
         for each in under_way:
             if each.subject.kind == SubjectKind.WORKLOAD:
@@ -174,17 +174,17 @@ class KubernetesCollector:
         self._gangs.recall(counts)
 
     def reported_flops(self, now_s: float) -> dict[str, float]:
-        """Model FLOP/s by uid of the work whose pods all report them now; other work is not in it."""
+        """Model FLOP/s by uid of work, if all pods of it report them now; other work is absent."""
         return reported_flops(self._gangs.gangs.values(), now_s)
 
     def owner_labels(self, keys: Sequence[str]) -> dict[str, str]:
-        """A JSON object of the labels named `keys`, by uid of the work that has one of them."""
+        """JSON object of the labels named `keys`, by uid of work with one of them."""
         return owner_labels(self._gangs.gangs.values(), keys)
 
     def join(self, other: object) -> None:
         """Use another collector that sees GPUs and their pods (`hardware`), or metrics of training programs.
 
-        The first one of each counts. A collector that measures services gets their names and objectives.
+        The first one of each counts. A collector of service metrics gets their names and objectives.
         """
         if self.hardware is None and isinstance(other, Hardware):
             self.hardware = other
@@ -196,7 +196,7 @@ class KubernetesCollector:
     # --- what changed ---------------------------------------------------------------------
 
     def _update(self, now_s: float) -> None:
-        """Take in the changes of all kinds, those first on which others depend."""
+        """Take in the changes of all kinds, each kind before its dependants."""
         gangs, drain = self._gangs, self._drain
         gangs.forget_constraints()
         self._update_topology(drain(kinds.TOPOLOGIES))
@@ -240,11 +240,11 @@ class KubernetesCollector:
         around.overbooked = overbooked
 
     def _drain(self, kind: kinds.Kind) -> Changes:
-        """What changed in one kind, with the objects that cannot be read noted."""
+        """Changes of one kind; unreadable objects are noted."""
         return self._gangs.unreadable.take(kind, self._source.drain(kind))
 
     def _join(self, *, again: bool) -> None:
-        """Take in what another source sees of the GPUs, where there is a new answer. DRA names what it does not see."""
+        """Take in a new answer of another source about GPUs. GPUs that it does not see are named by DRA."""
         found = self.hardware.sightings() if self.hardware is not None else None
         if not again and (found is None or found is self._joined):
             return
@@ -275,7 +275,7 @@ class KubernetesCollector:
         self._unlike = [Gap(self.name, name, "pods", reason) for name, reason in unlike]
 
     def _update_queues(self, drain: Callable[[kinds.Kind], Changes]) -> bool:
-        """Take in queues of every engine; true where one changed in a way that counts."""
+        """Take in queues of every engine; true if more than a counter of the status changed in one."""
         found: tuple[tuple[dict[str, Any], kinds.Kind, type[Object]], ...] = (
             (self._kueue.cluster_queues, kinds.CLUSTER_QUEUES, ClusterQueue),
             (self._kueue.cohorts, kinds.COHORTS, Cohort),
@@ -301,7 +301,7 @@ class KubernetesCollector:
         return any(changed)
 
     def _readable(self, kind: kinds.Kind, found: Object) -> bool:
-        """Whether all numbers of a queue are numbers; otherwise it keeps its last good reading."""
+        """True if all numbers of a queue are numbers; otherwise it keeps its last good reading."""
         with self._gangs.unreadable.net(kind, found):
             kueue.check(found)
             check_limits(found)
@@ -309,7 +309,7 @@ class KubernetesCollector:
         return False
 
     def _left(self, gang: Gang) -> str:
-        """Why the queue of a gang takes no new decision: it, or a queue above it, cannot be read; "" otherwise."""
+        """Reason for no new decision on the queue of a gang: it, or a queue above it, is unreadable; "" otherwise."""
         alone, tree, row = self._gangs.alone_now, self._tree, self._queue_of(gang)
         if gang.workload is not None and alone.local_queues:
             text = alone.local_queues.get((gang.namespace, gang.workload.spec.queue_name), "")
@@ -347,7 +347,7 @@ class KubernetesCollector:
     # --- queues ---------------------------------------------------------------------------
 
     def _tree_now(self) -> QueueTree:
-        """The queue tree of the engine that the cluster has; built again when its objects change."""
+        """The queue tree of the cluster's engine; built again after changes of its objects."""
         plain = not self._kueue.cluster_queues and not self._kai
         namespaces = self._namespaces
         if self._tree is None or (plain and self._gangs.dirty):  # else no gang came or went
@@ -374,7 +374,7 @@ class KubernetesCollector:
         return found
 
     def _queue_of(self, gang: Gang) -> int:
-        """The row of the queue of a gang; -1 where it names one that does not exist."""
+        """The row of the queue of a gang; -1 for a queue that does not exist."""
         tree = self._tree
         if tree is None:
             return 0
@@ -396,14 +396,14 @@ class KubernetesCollector:
         return self._admission.behind.get((gang.namespace, name), "")
 
     def _stopped(self, gang: Gang) -> bool:
-        """True where the queue of a gang admits nothing now."""
+        """True if the queue of a gang admits nothing now."""
         if gang.workload is None:
             return False
         local = f"{gang.namespace}/{gang.workload.spec.queue_name}"
         return local in self._admission.stopped or self._behind(gang) in self._admission.stopped
 
     def _class_value(self, name: str) -> int | None:
-        """The value of a priority class, "" for the global default; None where there is none."""
+        """The value of a priority class, "" for the global default; None: no such class."""
         for each in self._classes.values():
             if (each.metadata.name == name) if name else each.global_default:
                 return each.value
@@ -427,7 +427,7 @@ def _no_garbage() -> Iterator[None]:
 
 
 def _apply(kept: dict[str, Any], changes: Changes, kind: type[Object]) -> bool:
-    """Take in changes by uid; true where more than a counter of the status changed."""
+    """Take in changes by uid; true if more than a counter of the status changed."""
     changed = False
     for found in changes.gone:
         changed = kept.pop(found.metadata.uid, None) is not None or changed
@@ -445,6 +445,6 @@ def _without_version(found: object) -> tuple[object, ...]:
 
 
 def _facts(around: Surroundings) -> tuple[object, ...]:
-    """What every row depends on."""
+    """Facts behind every row."""
     codes = around.models, around.profile_code
     return *codes, around.taints, around.both_kinds, around.claims_for_resources

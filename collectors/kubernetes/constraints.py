@@ -1,8 +1,8 @@
 """Constraints of pods on nodes as labels of the snapshot: selectors, required affinity, and taints.
 
-Every distinct requirement of a pod, whatever its form, becomes one label of the snapshot; a node has the label where it
-meets the requirement. A selector is the labels that work asks for together. Neither has a limit: each costs one bit for
-each node, and those that no work uses any more are forgotten (`clear`).
+Every distinct requirement of a pod, whatever its form, becomes one label of the snapshot; a node has the label if it
+meets the requirement. A selector is a set of labels requested together. Neither has a limit: each costs one bit for
+each node, and unused ones are forgotten (`clear`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IGNORED_TAINTS = ("nvidia.com/gpu", "node.kubernetes.io/", "node.cloudprovider.k
 
 
 class NodeIndex:
-    """Nodes in the order of their rows, and those that have each value of a label."""
+    """Nodes in the order of their rows, and the nodes with each value of a label."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes
@@ -48,15 +48,15 @@ class NodeIndex:
         return found
 
     def having(self, key: str, value: str) -> Bools:
-        """Nodes whose label has this value."""
+        """Nodes with this value of the label."""
         return self._mask(self.values(key).get(value, ()))
 
     def where(self, meets: Callable[[Node], bool]) -> Bools:
-        """Nodes that meet a condition."""
+        """Nodes meeting a condition."""
         return np.fromiter(map(meets, self.nodes), np.bool_, len(self.nodes))
 
     def selected(self, selector: NodeSelector) -> Bools:
-        """Nodes that meet one of the terms."""
+        """Nodes meeting one of the terms."""
         mask = np.zeros(len(self.nodes), np.bool_)
         for term in selector.node_selector_terms or ():
             mask |= self._term(term)
@@ -71,7 +71,7 @@ class NodeIndex:
         return mask
 
     def _expression(self, asked: Expression, rows: Mapping[str, Sequence[int]]) -> Bools:
-        """Nodes that meet one requirement. `rows`: those that have each value of its label."""
+        """Nodes meeting one requirement. `rows`: nodes by value of its label."""
         if asked.operator == "In":
             return self._mask([row for value in dict.fromkeys(asked.values or ()) for row in rows.get(value, ())])
         known = self._mask([row for each in rows.values() for row in each])
@@ -91,7 +91,7 @@ Meets = Callable[[NodeIndex], Bools]
 
 @dataclass(slots=True)
 class Constraints:
-    """The requirements and selectors that work has had, in the order of their numbers."""
+    """All requirements and selectors of work so far, in the order of their numbers."""
 
     labels: dict[str, int] = field(default_factory=dict)
     selectors: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
@@ -125,7 +125,7 @@ class Constraints:
         return found
 
     def of_nodes(self, index: NodeIndex) -> LabelBits:
-        """The requirements that each node meets, as `NodeTable.labels`. `index`: the same object for the same nodes."""
+        """Requirements met by each node, as `NodeTable.labels`. `index`: the same object for the same nodes."""
         if index is not self._index:
             self._index, self._done = index, 0
             self._bits = np.empty((len(index.nodes), 0), np.uint8)
@@ -141,7 +141,7 @@ class Constraints:
 def asked_by(
     spec: PodSpec, taints: Iterable[Taint], more: Iterable[str] = (), kinds: Iterable[tuple[str, Meets]] = ()
 ) -> dict[str, Meets]:
-    """What a pod asks of its nodes, by name.
+    """Requirements of a pod on its nodes, by name.
 
     `taints` are those of all nodes, `more` further labels as `key=value`, `kinds` further requirements by name.
     """
@@ -161,12 +161,12 @@ def asked_by(
 
 
 def restricting(taint: Taint) -> bool:
-    """True for a taint that keeps some work away and some not."""
+    """True for a taint against some work only."""
     return taint.effect in {"NoSchedule", "NoExecute"} and not taint.key.startswith(IGNORED_TAINTS)
 
 
 def tolerates(tolerations: list[Toleration] | None, taint: Taint) -> bool:
-    """True where one of the tolerations matches the taint."""
+    """True if one of the tolerations matches the taint."""
     return any(
         (not each.effect or each.effect == taint.effect)
         and (each.key == taint.key or (not each.key and each.operator == "Exists"))
@@ -176,12 +176,12 @@ def tolerates(tolerations: list[Toleration] | None, taint: Taint) -> bool:
 
 
 def meets_labels(node: Node, labels: dict[str, str] | None) -> bool:
-    """True where a node has all the labels."""
+    """True for a node with all the labels."""
     return all(node.metadata.label(key) == value for key, value in (labels or {}).items())
 
 
 def on_nodes(meets: Callable[[Node], bool]) -> Meets:
-    """A requirement that is judged node by node."""
+    """A requirement judged node by node."""
     return lambda index: index.where(meets)
 
 
@@ -222,7 +222,7 @@ def _whole(text: str) -> int | None:
 
 
 def selects_labels(labels: dict[str, str], match: dict[str, str] | None, asked: Iterable[Expression]) -> bool:
-    """True where labels meet a label selector."""
+    """True for labels that meet a label selector."""
     return all(labels.get(key) == value for key, value in (match or {}).items()) and all(
         _meets(labels, each) for each in asked
     )
@@ -240,7 +240,7 @@ def _selector_text(selector: NodeSelector) -> str:
 
 
 def _quoted(value: str) -> str:
-    """A value in a name: one that is no value of a label is quoted, so that no two selectors have one name."""
+    """A value in a name: any text but a value of a label is quoted, so that no two selectors have one name."""
     return value if _PLAIN.fullmatch(value) else repr(value)
 
 
@@ -249,7 +249,7 @@ def _taint_text(taint: Taint) -> str:
 
 
 def budget_selects(budget: Budget, labels: Mapping[str, str]) -> bool:
-    """True where the budget covers pods with these labels; one without a selector covers none."""
+    """True if the budget covers pods with these labels; one without a selector covers none."""
     selector = budget.spec.selector
     if selector is None:
         return False

@@ -1,8 +1,8 @@
-"""The GPUs of a node with their UUIDs and MIG instances, from a source that knows them, else as counted.
+"""The GPUs of a node with their UUIDs and MIG instances, from a source of names, else as counted.
 
 Kubernetes counts GPUs and does not name them. Drivers for dynamic resource allocation name them in ResourceSlices, and
-GPU exporters in their labels. Where neither does, a GPU is named by its node and number, and the instances are laid out
-as the MIG rules allow.
+GPU exporters in their labels. Without either, a GPU is named by its node and number, and the instances are laid out as
+the MIG rules allow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIRST_GI_ID = 7
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A MIG instance. `start` is its first memory slice, -1 where it is unknown."""
+    """A MIG instance. `start` is its first memory slice; -1: unknown."""
 
     gi_id: int
     profile: str
@@ -55,7 +55,7 @@ class Hardware(Protocol):
     """A source that sees the GPUs themselves, and the pods on them (a GPU exporter, a Prometheus)."""
 
     def sightings(self) -> Sightings:
-        """What it sees; the same object as long as that is the same answer."""
+        """The present sightings; the same object for the same answer."""
         ...
 
 
@@ -88,10 +88,12 @@ def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
 
 
 def joined(facts: NodeFacts, known: tuple[Gpu, ...], before: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """The GPUs of a node with the names `known` from a source. `before`: its earlier GPUs that no other node has now.
+    """The GPUs of a node with the names `known` from a source.
 
-    Named ones keep their number. A missing one is the earlier one, else a counted one; both are not `seen`. If the
-    node states fewer, seen and earlier ones count first.
+    `before`: its earlier GPUs, without those of another node now.
+
+    Named ones keep their number. A missing one is the earlier one, else a counted one; both are not `seen`. If the node
+    states fewer, seen and earlier ones count first.
     """
     were = {gpu.uuid: gpu for gpu in before if not gpu.uuid.startswith(f"{facts.name}:gpu")}
     if not known and (facts.by_claims or len(were) != facts.gpus or sum(gpu.mig for gpu in before) != facts.cut):
@@ -130,7 +132,7 @@ def _others(facts: NodeFacts, known: list[Gpu]) -> list[Gpu]:
 def _lay_out(
     model_name: str, cut: int, profiles: tuple[tuple[str, int], ...]
 ) -> tuple[tuple[tuple[Part, ...], ...], Problems]:
-    """Instances on the GPUs in MIG mode: the same on each where the numbers allow it, else the widest first."""
+    """Instances on the GPUs in MIG mode: the same on each if the numbers allow it, else the widest first."""
     model = find_gpu_model(model_name)
     if not cut:
         return (), ()

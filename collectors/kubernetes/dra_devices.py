@@ -1,8 +1,8 @@
-"""Devices that the slices of NVIDIA's DRA driver list, and the GPUs and MIG instances that exist by them.
+"""Devices in the slices of NVIDIA's DRA driver, and the GPUs and MIG instances that exist by them.
 
-A MIG device without counters exists (static MIG). With dynamic MIG the driver lists every instance that a GPU could
-have, beside the GPU itself. They all draw on the counters of that GPU, one of them for each memory slice, and an
-instance exists only while a claim has it. The memory slices say where the instance is.
+A MIG device without counters exists (static MIG). With dynamic MIG the driver lists every possible instance of a GPU
+beside the GPU itself. They all draw on the counters of that GPU, one of them for each memory slice, and an instance
+exists only while a claim has it. The memory slices state the place of the instance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Shared = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A device that a slice lists: a GPU, or an instance of it with a profile."""
+    """A device listed by a slice: a GPU, or an instance of it with a profile."""
 
     node: str
     uuid: str  # of its GPU
@@ -51,7 +51,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the slices of the newest generation of each pool list. `problems` are (node, reason)."""
+    """Devices in the slices of the newest generation of each pool. `problems` are (node, reason)."""
 
     devices: Mapping[Key, Listed] = field(default_factory=dict)
     refused: Mapping[Key, str] = field(default_factory=dict)  # devices that cannot be, with the reason
@@ -63,9 +63,9 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Boards:
-    """The GPUs of each node, and the entity of each device that exists: `UUID`, or `UUID/GPU instance id`.
+    """The GPUs of each node, and the entity of each existing device: `UUID`, or `UUID/GPU instance id`.
 
-    `unsound` are devices that claims have in contradiction. `problems` are (node, reason).
+    `unsound`: devices held by claims in contradiction. `problems` are (node, reason).
     """
 
     gpus: Mapping[str, tuple[Gpu, ...]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Boards:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How many claims have a device, and whether a pod uses one of them."""
+    """Number of claims with a device; `used`: a pod uses one of them."""
 
     claims: int
     used: bool
@@ -86,7 +86,7 @@ class Taken:
 
 
 def read_slices(slices: Iterable[ResourceSlice]) -> Offer:
-    """The devices of the newest generation of each pool. Devices that cannot be are left out and named."""
+    """The devices of the newest generation of each pool. Impossible devices are left out and named."""
     current, problems = _newest(slices)
     counters = {
         (each.spec.pool.name, found.name, name): quantity.parse(counter.value) or 0.0
@@ -127,7 +127,7 @@ def read_slices(slices: Iterable[ResourceSlice]) -> Offer:
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> tuple[list[ResourceSlice], list[tuple[str, str]]]:
-    """The slices of the newest generation of each pool, and a problem for each pool that lacks slices."""
+    """The slices of the newest generation of each pool, and a problem for each pool without all its slices."""
     found = [each for each in slices if each.spec.driver == DRIVER and each.spec.node_name]
     newest: dict[str, int] = {}
     for each in found:
@@ -148,7 +148,7 @@ def _newest(slices: Iterable[ResourceSlice]) -> tuple[list[ResourceSlice], list[
 
 
 class _Parents:
-    """Whole GPUs by what their instances say of them."""
+    """Whole GPUs by the facts stated of their instances."""
 
     def __init__(self) -> None:
         self._by_uuid: dict[str, Listed] = {}
@@ -162,7 +162,7 @@ class _Parents:
         self._by_set |= {(pool, name): gpu for (pool, name, _), _ in gpu.draws}
 
     def find(self, node: str, pool: str, device: Device) -> tuple[str, int] | None:
-        """UUID and number of the GPU of an instance: by its UUID, else by the counters that both draw on."""
+        """UUID and number of the GPU of an instance: by its UUID, else by the counters drawn on by both."""
         uuid = _attribute(device, "parentUUID")
         if uuid is not None:
             known = self._by_uuid.get(str(uuid))
@@ -194,7 +194,7 @@ def _instance(
     whole: _Parents,
     products: Mapping[str, str],
 ) -> Listed | str:
-    """A MIG device, or why there can be none like it."""
+    """A MIG device, or the reason against it."""
     node, pool = each.spec.node_name or "", each.spec.pool.name
     text = _attribute(device, "profile")
     name = find_profile_name(str(text or ""))
@@ -223,7 +223,7 @@ def _instance(
 
 
 def _draws(pool: str, device: Device, counters: Mapping[Shared, float]) -> tuple[tuple[Shared, float], ...] | str:
-    """What a device draws on the counters of its pool, or why it cannot."""
+    """Draws of a device on the counters of its pool, or the reason against them."""
     draws = []
     for each in device.consumes_counters or ():
         for name, counter in (each.counters or {}).items():
@@ -238,7 +238,7 @@ def _draws(pool: str, device: Device, counters: Mapping[Shared, float]) -> tuple
 
 
 def _memory_slices(device: Device) -> list[int]:
-    """The memory slices that a device takes, by its counters, else by its capacity."""
+    """Memory slices of a device, by its counters, else by its capacity."""
     names = [
         name
         for each in device.consumes_counters or ()
@@ -260,7 +260,7 @@ def _tainted(device: Device) -> bool:
 
 
 def _attribute(device: Device, name: str) -> Any:
-    """The value of an attribute, with or without the driver's domain; None where it is absent."""
+    """The value of an attribute, with or without the driver's domain; None: absent."""
     attributes = device.attributes or {}
     for key in (name, f"{DRIVER}/{name}"):
         for value in attributes.get(key, {}).values():
@@ -272,10 +272,10 @@ def _attribute(device: Device, name: str) -> Any:
 
 
 def boards_of(offer: Offer, taken: Mapping[Key, Taken]) -> Boards:
-    """The GPUs of each node, by number, with the instances that exist.
+    """The GPUs of each node, by number, with the existing instances.
 
     A device that a claim has and no pod uses is neither free nor held: an instance is left out, and a GPU is not
-    usable. A GPU whose devices were taken in contradiction is not usable either.
+    usable. Nor is a GPU with devices taken in contradiction.
     """
     unsound, problems = _contradictions(offer, taken)
     left = _left(offer, taken)
@@ -308,7 +308,7 @@ def boards_of(offer: Offer, taken: Mapping[Key, Taken]) -> Boards:
 
 
 def _left(offer: Offer, taken: Mapping[Key, Taken]) -> Mapping[Shared, float] | None:
-    """What claims leave of the counters; None where a claim has a device whose draws are unknown."""
+    """Counters left over by claims; None if a claim has a device with unknown draws."""
     if not taken.keys() <= offer.devices.keys():
         return None
     left = dict(offer.counters)
@@ -321,7 +321,7 @@ def _left(offer: Offer, taken: Mapping[Key, Taken]) -> Mapping[Shared, float] | 
 def _on_demand(
     listed: Mapping[Key, Listed], taken: Mapping[Key, Taken], left: Mapping[Shared, float] | None
 ) -> tuple[tuple[str, int], ...] | None:
-    """Where a claim could have an instance made on a GPU: none where that is in doubt. None: its instances last."""
+    """Places for instances on demand on a GPU; empty if that is in doubt. None: its instances last."""
     if all(each.lasting for each in listed.values() if each.profile):
         return None
     mixed = any(each.profile and each.lasting for each in listed.values())
@@ -339,7 +339,7 @@ def _on_demand(
 
 
 def _contradictions(offer: Offer, taken: Mapping[Key, Taken]) -> tuple[frozenset[Key], tuple[tuple[str, str], ...]]:
-    """Devices that several claims have, and those that draw more on a counter than it has."""
+    """Devices of several claims, and devices drawing more on a counter than it has."""
     drawn: dict[Shared, float] = defaultdict(float)
     users: dict[Shared, list[Key]] = defaultdict(list)
     unsound: set[Key] = set()

@@ -1,4 +1,4 @@
-"""The devices of all nodes, read and laid out again only for the nodes whose slices or claims changed.
+"""The devices of all nodes, read and laid out again only for nodes with changed slices or claims.
 
 With dynamic MIG a node of 8 GPUs lists some 200 devices.
 """
@@ -26,7 +26,7 @@ _NOBODY = _Node((), Offer())
 
 
 class DraNodes:
-    """What the slices of each node offer, and what exists with the claims as they are."""
+    """Offers of each node by its slices, and the devices that exist under the present claims."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
@@ -55,7 +55,7 @@ class DraNodes:
         self.placed = frozenset[str]().union(*(each.offer.placed for each in self._nodes.values()))
 
     def allocate(self, taken: Mapping[Key, Taken]) -> None:
-        """What claims have now."""
+        """Take in the devices of claims."""
         by_pool: dict[str, dict[Key, Taken]] = defaultdict(dict)
         for key, each in taken.items():
             by_pool[key[0]][key] = each
@@ -68,16 +68,16 @@ class DraNodes:
                 node.taken, node.boards = now, boards_of(node.offer, now)
 
     def of_pool(self, pool: str) -> list[str]:
-        """The node of a pool; every node that lists devices where the pool is not known ("")."""
+        """The node of a pool; for an unknown pool ("") every node with listed devices."""
         node = self._of_pool.get(pool)
         return [name for name, each in self._nodes.items() if each is node or not pool]
 
     def offer(self, pool: str) -> Offer:
-        """What the node of a pool offers."""
+        """The offer of the node of a pool."""
         return self._of_pool.get(pool, _NOBODY).offer
 
     def boards(self, pool: str) -> Boards:
-        """What exists on the node of a pool."""
+        """The existing devices on the node of a pool."""
         return self._of_pool.get(pool, _NOBODY).boards
 
     def gpus(self) -> dict[str, tuple[Gpu, ...]]:
@@ -85,7 +85,7 @@ class DraNodes:
         return {name: gpus for node in self._nodes.values() for name, gpus in node.boards.gpus.items()}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Nodes, and what their slices and claims say that cannot be."""
+        """Nodes and the contradictions of their slices and claims."""
         for node in self._nodes.values():
             yield from node.offer.problems
             yield from node.boards.problems

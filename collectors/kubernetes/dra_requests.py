@@ -1,6 +1,6 @@
-"""What a request of a resource claim asks for: whole GPUs, or instances of one MIG profile.
+"""The content of a request of a resource claim: whole GPUs, or instances of one MIG profile.
 
-A request is understood where its class and its selectors say no more than driver, type and profile:
+A request is understood if its class and its selectors state no more than driver, type and profile:
 
     deviceClassName: mig.nvidia.com
     selectors:
@@ -29,7 +29,7 @@ _TERM = re.compile(
 
 
 def wanted(spec: ClaimSpec, classes: Mapping[str, DeviceClass]) -> Claimed:
-    """What a claim asks for. `classes` by name. Devices of other drivers do not count."""
+    """The request of a claim. `classes` by name. Devices of other drivers do not count."""
     total = UNCLAIMED
     for each in spec.devices.requests or ():
         total += wanted_by(each, classes)
@@ -38,7 +38,7 @@ def wanted(spec: ClaimSpec, classes: Mapping[str, DeviceClass]) -> Claimed:
 
 
 def wanted_by(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Claimed:
-    """What one request asks for."""
+    """The content of one request."""
     if request.exactly is None:
         return Claimed(problem=f"request {request.name!r} leaves a choice between devices")
     asked = request.exactly
@@ -58,7 +58,7 @@ def wanted_by(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Cla
 
 
 def _kind(asked: Exactly, classes: Mapping[str, DeviceClass]) -> tuple[str, str, str]:
-    """The type of the devices (gpu, mig, "" for those of another driver), their profile, and what is not known."""
+    """The type of the devices (gpu, mig, "" for those of another driver), their profile, and the unknown part."""
     name, known = asked.device_class_name, classes.get(asked.device_class_name)
     facts = {"type": {SHIPPED[name]} if known is None and name in SHIPPED else set(), "profile": set(), "driver": set()}
     unclear = _read([*((known.spec.selectors or ()) if known is not None else ()), *(asked.selectors or ())], facts)
@@ -83,7 +83,7 @@ def _kind(asked: Exactly, classes: Mapping[str, DeviceClass]) -> tuple[str, str,
 
 
 def _read(selectors: Iterable[Selector], facts: Mapping[str, set[str]]) -> str:
-    """Add what selectors say to `facts`. Returns the first that says anything else, "" for none."""
+    """Add the terms of selectors to `facts`. Returns the first selector with any other term, "" for none."""
     unclear = ""
     for each in selectors:
         text = each.cel.expression if each.cel is not None else ""

@@ -1,4 +1,4 @@
-"""Objects of dynamic resource allocation, only with the fields that are used."""
+"""Objects of dynamic resource allocation, reduced to the fields in use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SlicePool(Struct):
 
 
 class Counter(Struct):
-    """A quantity that devices share."""
+    """A quantity shared by devices."""
 
     value: Any = "0"
 
@@ -31,7 +31,7 @@ class CounterSet(Struct):
 
 
 class Consumed(Struct):
-    """What a device draws from a counter set while a claim has it."""
+    """Draws of a device on a counter set while a claim has it."""
 
     counter_set: str = ""
     counters: dict[str, Counter] | None = None
@@ -71,7 +71,7 @@ class ResourceSlice(Object):
 
 
 class AllocatedDevice(Struct):
-    """One device that a claim got."""
+    """One device of a claim."""
 
     request: str = ""
     driver: str = ""
@@ -81,19 +81,19 @@ class AllocatedDevice(Struct):
 
 
 class AllocatedDevices(Struct):
-    """The devices that a claim got."""
+    """The devices of a claim."""
 
     results: list[AllocatedDevice] | None = None
 
 
 class Allocation(Struct):
-    """What a claim got."""
+    """The result of a claim."""
 
     devices: AllocatedDevices = msgspec.field(default_factory=AllocatedDevices)
 
 
 class Consumer(Struct):
-    """A pod that uses a claim."""
+    """A pod using a claim."""
 
     resource: str = ""
     name: str = ""
@@ -107,7 +107,7 @@ class Cel(Struct):
 
 
 class Selector(Struct):
-    """A condition that a device meets."""
+    """A condition on a device."""
 
     cel: Cel | None = None
 
@@ -139,13 +139,13 @@ class DeviceRequests(Struct):
 
 
 class ClaimSpec(Struct):
-    """What a claim asks for."""
+    """The request of a claim."""
 
     devices: DeviceRequests = msgspec.field(default_factory=DeviceRequests)
 
 
 class ClaimStatus(Struct):
-    """What a claim got, and who uses it."""
+    """Allocation and users of a claim."""
 
     allocation: Allocation | None = None
     reserved_for: list[Consumer] | None = None
@@ -159,7 +159,7 @@ class ResourceClaim(Object):
 
 
 class TemplateSpec(Struct):
-    """The claims that are made of a template."""
+    """The content of claims made from a template."""
 
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
 

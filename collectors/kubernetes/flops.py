@@ -1,4 +1,4 @@
-"""What pods say for the bill of their work: the model FLOP/s that they report, and labels of its owner."""
+"""Annotations and labels of pods for the bill of their work: reported model FLOP/s, and the owner's labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_FLOPS_S = 5e16
 
 
 def reported_flops(gangs: Iterable[Gang], now_s: float) -> dict[str, float]:
-    """Model FLOP/s by uid of the gangs whose pods on GPUs all report them now; others are not in it."""
+    """Model FLOP/s by uid of gangs, if all their pods on GPUs report them now; others are absent."""
     found = {}
     for gang in gangs:
         rates = [_rate(each, now_s) for each in gang.pods.values() if each.holds and each.ask.gpus > 0]
@@ -24,7 +24,7 @@ def reported_flops(gangs: Iterable[Gang], now_s: float) -> dict[str, float]:
 
 
 def _rate(facts: PodFacts, now_s: float) -> float | None:
-    """The rate of one pod; None for none, an old one, and a text that is no such rate."""
+    """The rate of one pod; None: absent, old, or no such rate."""
     meta = facts.pod.metadata
     text = meta.note(MODEL_FLOPS)
     if not text:
@@ -38,9 +38,9 @@ def _rate(facts: PodFacts, now_s: float) -> float | None:
 
 
 def owner_labels(gangs: Iterable[Gang], keys: Sequence[str]) -> dict[str, str]:
-    """A JSON object of the labels named `keys` by uid of each gang that has one: those of its first pod.
+    """JSON object of the labels named `keys` by uid of each gang with one of them: those of its first pod.
 
-    Pods that hold GPUs come first; work that started and ended since the last look has others alone.
+    Pods with GPUs come first; work that started and ended since the last look has others alone.
     """
     found = {}
     for gang in gangs if keys else ():

@@ -93,7 +93,7 @@ class Fronts:
 
 
 def _by_rarest(selectors: frozenset[Selector]) -> Mapping[Label, list[Selector]]:
-    """Selectors by the one of their labels that fewest of them ask for: few are compared with a pod."""
+    """Selectors by their least common label: few are compared with a pod."""
     askers, found = Counter(label for each in selectors for label in each), defaultdict[Label, list[Selector]](list)
     for each in selectors:
         found[min(each, key=lambda label: (askers[label], label))].append(each)

@@ -1,4 +1,4 @@
-"""Where a gang is: its state, what holds it back, and its times. Read from its Workload, its Job and its pods."""
+"""The life of a gang: its state, its obstacles and its times, read from its Workload, its Job and its pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from collectors.kueue import state as kueue
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a gang ended. `at_s` is None while it has not."""
+    """End of a gang. `at_s`: None before it."""
 
     at_s: float | None = None
     failed: bool = False
@@ -49,7 +49,7 @@ def life_of(
 ) -> dict[str, Any]:
     """State, gate and times. `holding`: its pods with GPUs; `stopped`: True if its queue admits nothing.
 
-    `acts`: work that does not wait for the controller waits for its scheduler or queue.
+    `acts`: any work not waiting for the controller waits for its scheduler or queue.
     """
     state, gate = int(State.PENDING), int(Gate.OPEN)
     if holding:
@@ -76,8 +76,9 @@ def life_of(
 
 
 def elsewhere(gang: Gang, checks: Collection[str], now_s: float) -> tuple[str, str, float]:
-    """The signal and the reason for a gang without pods here, and when these change by time alone (0: never);
-    "" if they are made here. `checks`: names of the checks of MultiKueue.
+    """Signal and reason for a gang without pods here, and the time of their next change by time alone (0: never).
+
+    ("", "", 0) if its pods are made here. `checks`: names of the checks of MultiKueue.
 
     A Job of another controller that is not suspended has been started, wherever its pods are.
     """
@@ -96,7 +97,7 @@ def elsewhere(gang: Gang, checks: Collection[str], now_s: float) -> tuple[str, s
 
 
 def _given_since_s(gang: Gang) -> float:
-    """Since when MultiKueue has work whose status shows no start; NaN where it shows one, and where none can be shown.
+    """Time from which MultiKueue has had work with no start in its status; NaN if it has one, or can have none.
 
     The status of a Job is that of its copy in the other cluster. Of other kinds only the choice of a cluster is read.
     """
@@ -134,10 +135,10 @@ def _together(gang: Gang) -> bool:
 
 
 def stops(gang: Gang) -> bool:
-    """True where all its pods are to go, by any decision: it needs no eviction, and its GPUs come free.
+    """True if all its pods are to go, by any decision: it needs no eviction, and its GPUs come free.
 
-    Its Workload or its Job says so before its pods do. How long before depends on Kueue and on the Job controller, and
-    has no bound: the pods run on meanwhile, without a deletionTimestamp.
+    Its Workload or its Job shows this before its pods do. The time between depends on Kueue and on the Job controller,
+    and has no bound: the pods run on meanwhile, without a deletionTimestamp.
     """
     job = gang.job
     if gang.workload is not None and kueue.stops(gang.workload):
@@ -150,11 +151,11 @@ def stops(gang: Gang) -> bool:
 
 
 def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: float) -> float:
-    """Since when a gang that was whole has had fewer than `least` pods because some were taken from it; else NaN.
+    """Time since a gang, once whole, has had fewer than `least` pods because some were taken from it; else NaN.
 
-    Also since when the rest of a gang that we started finds no room at its place, where somebody was faster. Pods that
-    finished count. A pod that fails by itself was not taken: its Job makes another one. Only Jobs whose pods
-    all run together are judged; other owners, and Jobs with more completions than pods, may go on with fewer.
+    Also the time since the rest of a gang started by us has found no room at its place, lost to a faster one. Finished
+    pods count. A pod that fails by itself was not taken: its Job makes another one. Only Jobs with all pods running
+    together are judged; other owners, and Jobs with more completions than pods, may go on with fewer.
     """
     together = least > 1 and gang.job is not None and _together(gang)
     living = len([each for each in holding if not each.leaving]) if together else 0
@@ -172,12 +173,12 @@ def short_since_s(gang: Gang, least: int, holding: Sequence[PodFacts], now_s: fl
 
 
 def incarnation_of(gang: Gang) -> int:
-    """How often the gang was stopped, as far as it was seen or Kueue counts."""
+    """Number of stops of the gang, as seen here or counted by Kueue."""
     return max(gang.incarnation, kueue.evictions(gang.workload))
 
 
 def end_of(gang: Gang) -> End:
-    """When the gang ended, and whether it failed."""
+    """End of the gang, and its failure."""
     if gang.workload is not None:
         done = condition(gang.workload.status.conditions, "Finished")
         if done is not None and done.status == "True":
@@ -195,8 +196,9 @@ def end_of(gang: Gang) -> End:
 
 
 def _completed(gang: Gang, completions: int | None) -> End:
-    """The end of a Job whose pods have all ended well. Its controller says so a moment later, and until then the gang
-    would seem to wait for a start.
+    """End of a Job whose pods have all ended well.
+
+    Its controller shows it a moment later; until then the gang would seem to wait for a start.
     """
     well = [each for each in gang.pods.values() if each.pod.status.phase == "Succeeded"]
     if not completions or len(well) < completions:
@@ -205,7 +207,7 @@ def _completed(gang: Gang, completions: int | None) -> End:
 
 
 def _pod_end_s(found: PodFacts) -> float:
-    """When the containers of a pod ended: its last change of readiness."""
+    """End of the containers of a pod: its last change of readiness."""
     times = [
         seconds_of(each.last_transition_time) for each in found.pod.status.conditions or () if each.type == "Ready"
     ]
@@ -213,7 +215,7 @@ def _pod_end_s(found: PodFacts) -> float:
 
 
 def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
-    """Whether something other than room keeps a waiting gang from starting."""
+    """Gate of a waiting gang: OPEN if only room keeps it from starting."""
     if gang.workload is not None:
         gate = kueue.gate(gang.workload)
         held = stopped(gang) or (is_true(gang.workload.status.conditions, "Admitted") and _gated_by_others(gang))
@@ -224,7 +226,7 @@ def _gate(gang: Gang, stopped: Callable[[Gang], bool]) -> int:
 
 
 def _scheduler_quota(gang: Gang, state: int) -> int:
-    """The quota that Kueue has reserved for a gang that waits."""
+    """Kueue's reserved quota for a waiting gang."""
     if gang.workload is None or state != State.PENDING:
         return int(SchedulerQuota.NOT_ASKED)
     return int(kueue.quota_of(gang.workload))
@@ -242,13 +244,13 @@ def _gated_by_others(gang: Gang) -> bool:
 
 
 def _has_quota_only(gang: Gang) -> bool:
-    """True if Kueue has admitted it, and its controller has made no pods: a start here would not change that."""
+    """True for a gang admitted by Kueue without pods from its controller: a start here would not change that."""
     admitted = gang.workload is not None and is_true(gang.workload.status.conditions, "Admitted")
     return admitted and all(each.over for each in gang.pods.values())
 
 
 def _waits_for_us(gang: Gang) -> bool:
-    """True where nothing but the controller starts the gang: its check, its gate, its suspension, or its lost place."""
+    """True if only the controller starts the gang: its check, its gate, its suspension, or its lost place."""
     if gang.workload is not None:
         return kueue.waits_for_us(gang.workload)
     if gang.job is not None:
@@ -260,21 +262,21 @@ def _waits_for_us(gang: Gang) -> bool:
 
 
 def _shut_out(gang: Gang) -> bool:
-    """True where the scheduler finds no room for any pod at the place that the controller chose for its Job."""
+    """True if the scheduler finds no room for any pod at the controller's place for its Job."""
     if gang.job is None or not placed_by_us(gang.job):
         return False
     return _unschedulable(each for each in gang.pods.values() if not each.over)
 
 
 def _started_by_us(gang: Gang) -> bool:
-    """True where the controller chose the place of a Job that was let start."""
+    """True for a started Job at a place chosen by the controller."""
     if gang.workload is not None:
         return kueue.let_start(gang.workload)
     return gang.job is not None and not gang.job.spec.suspend and bool(placed_by_us(gang.job))
 
 
 def _no_room_for_the_rest(gang: Gang) -> bool:
-    """True where the scheduler has looked at each pod without a node, and found none."""
+    """True if the scheduler has looked for a node for each pod without one, and found none."""
     return _unschedulable(each for each in gang.pods.values() if not (each.over or each.holds or each.leaving))
 
 
@@ -286,7 +288,7 @@ def _unschedulable(pods: Iterable[PodFacts]) -> bool:
 
 
 def _submit_s(gang: Gang) -> float:
-    """When the gang was created: its own object, else its first pod."""
+    """Creation time of the gang: of its own object, else of its first pod."""
     times = [gang.job.metadata.creation_timestamp] if gang.job is not None else []
     times += [gang.workload.metadata.creation_timestamp] if gang.workload is not None else []
     times += [each.pod.metadata.creation_timestamp for each in gang.pods.values()] if not times else []

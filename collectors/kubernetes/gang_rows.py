@@ -1,7 +1,7 @@
-"""The row of one gang: what it declares, what it asks for, and where it is.
+"""The row of one gang: its declaration, its request and its state.
 
-What it declares is read by the workload contract; an invalid contract is a gap that names the gang, which is then left
-alone. What it asks for comes from its Workload, else from its Job, else from its pods.
+The declaration is read by the workload contract; an invalid contract is a gap with the name of the gang, and the gang
+is then left alone. The request comes from its Workload, else from its Job, else from its pods.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TOPOLOGY_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 
 @dataclass(slots=True)
 class Cluster:
-    """What the row of a gang depends on besides the gang. Functions return -1 for what is unknown."""
+    """Inputs of the row of a gang besides the gang. Functions return -1 for an unknown name."""
 
     constraints: Constraints
     models: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """Columns of the workload table, rows of the member table, and why the gang is left alone.
+    """Columns of the workload table, rows of the member table, and reasons to leave the gang alone.
 
     Without columns it is not known to ask for a GPU.
     """
@@ -101,7 +101,7 @@ class GangRow:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What a gang asks for and declares: equal for many gangs, so it is made once for all of them."""
+    """Request and declaration of a gang: equal for many gangs, so it is made once for all of them."""
 
     values: dict[str, Any]
     preemptible: bool
@@ -113,7 +113,7 @@ class Stated:
 
 
 def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, now_s: float) -> GangRow | None:
-    """The row of a gang; None where it asks for no GPU. `holding` are its pods that hold GPUs."""
+    """The row of a gang; None without a request for GPUs. `holding`: its pods with GPUs."""
     known = shapes_of(gang, cluster.claimed)
     unclear = unclear_claims(gang, known)
     shapes = [each for each in known if each.ask.any_gpu]
@@ -183,13 +183,13 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
 
 
 def _least(values: Mapping[str, Any], members: int) -> int:
-    """The least number of pods with which it goes on."""
+    """Least number of pods for the gang to go on."""
     least, wide, pod = (int(values[name]) for name in ("min_gpus", "gpus", "gpus_per_member"))
     return -(-least // max(pod, 1)) if least < wide else members
 
 
 def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Sequence[PodFacts]) -> Stated:
-    """What the gang states, from an equal gang where there was one."""
+    """The statement of the gang, kept from an equal gang if there was one."""
     first, job, workload = shapes[0], gang.job, gang.workload
     declared = declarations(
         first.meta,
@@ -225,14 +225,14 @@ def _stated(gang: Gang, shapes: list[PodShape], cluster: Cluster, holding: Seque
 
 
 def _node_kinds(shape: PodShape, cluster: Cluster) -> tuple[tuple[str, Meets], ...]:
-    """Which nodes offer GPUs in the way in which these pods ask for them; () where all nodes are of one kind."""
+    """Nodes with GPUs in the form requested by these pods; () if all nodes are of one kind."""
     if not cluster.both_kinds:
         return ()
     return asked_of_nodes(shape, claims_for_resources=cluster.claims_for_resources)
 
 
 def _pod_meta(gang: Gang) -> Meta | None:
-    """What the pods of a gang declare themselves. The Workload of plain pods and replicas has no metadata of theirs."""
+    """The pods' own declarations. The Workload of plain pods and replicas has no metadata of theirs."""
     if gang.job is not None or gang.workload is None or not gang.pods:
         return None
     return next(iter(gang.pods.values())).pod.metadata
@@ -282,7 +282,7 @@ def _state(
 def _contract(
     gang: Gang, shapes: list[PodShape], declared: dict[str, str], cluster: Cluster, problems: list[tuple[str, str]]
 ) -> Contract:
-    """What the gang declares, with what its pods say where it declares nothing."""
+    """The declaration of the gang, completed with facts of its pods."""
     first = shapes[0]
     uniform = len({each.ask.units for each in shapes}) == 1
     profile = first.ask.profiles[0][0] if len(first.ask.profiles) == 1 and not first.ask.gpus else ""
@@ -306,7 +306,7 @@ def _contract(
 
 
 def _priority(gang: Gang, spec: PodSpec, cluster: Cluster) -> int | None:
-    """Kueue's priority, else that of the pods, else the value of the class that they will get."""
+    """Kueue's priority, else that of the pods, else the value of their future class."""
     if gang.workload is not None and gang.workload.spec.priority is not None:
         return gang.workload.spec.priority
     known = next((each.pod.spec.priority for each in gang.pods.values() if each.pod.spec.priority is not None), None)
@@ -316,7 +316,7 @@ def _priority(gang: Gang, spec: PodSpec, cluster: Cluster) -> int | None:
 
 
 def _limit_s(gang: Gang, spec: PodSpec) -> float | None:
-    """The shortest limit of its run time that Kubernetes or Kueue enforces."""
+    """The shortest limit of its run time enforced by Kubernetes or Kueue."""
     job, workload = gang.job, gang.workload
     limits = [
         job.spec.active_deadline_seconds if job is not None else None,
@@ -327,7 +327,7 @@ def _limit_s(gang: Gang, spec: PodSpec) -> float | None:
 
 
 def _elastic(gang: Gang, shapes: list[PodShape], declared: dict[str, str], contract: Contract) -> bool:
-    """Whether its width may change: its owner declares the whole width and a smaller one."""
+    """True if its width may change: its owner declares the whole width and a smaller one."""
     return _wants_width(declared, contract) and len(shapes) == 1 and not shapes[0].ask.profiles and not why_rigid(gang)
 
 
@@ -338,7 +338,7 @@ def _wants_width(declared: dict[str, str], contract: Contract) -> bool:
 def _shape(
     shapes: list[PodShape], contract: Contract, offers: tuple[str, int], cluster: Cluster, *, elastic: bool
 ) -> dict[str, Any]:
-    """GPUs in total, of one member, and least; share and profile. `offers`: how its node offers its GPUs."""
+    """GPUs in total, of one member, and least; share and profile. `offers`: form of the GPUs on its node."""
     first = shapes[0]
     profile = contract.shape.mig_profile[0] if contract.shape.mig_profile else ""
     profile = profile or (offers[0] if first.ask.gpus else "")
@@ -367,7 +367,7 @@ def _shape(
 
 
 def _members(gang: Gang, shapes: list[PodShape], cluster: Cluster) -> tuple[dict[str, Any], ...]:
-    """One row for each pod of a gang whose pods differ; equal pods need none."""
+    """One row for each pod of a gang of unequal pods; equal pods need none."""
     if len({(each.ask.gpus, each.ask.profiles) for each in shapes}) == 1 and all(
         bool(each.ask.gpus) + len(each.ask.profiles) == 1 for each in shapes
     ):
@@ -395,7 +395,7 @@ def _members(gang: Gang, shapes: list[PodShape], cluster: Cluster) -> tuple[dict
 
 
 def _asked_topology(gang: Gang, first: PodShape) -> tuple[str, str]:
-    """Labels of the levels that it must share and should share, as Kueue's topology-aware scheduling asks for them."""
+    """Labels of the required and of the preferred level, as requested of Kueue's topology-aware scheduling."""
     asked = first.meta.note(TOPOLOGY_REQUIRED), first.meta.note(TOPOLOGY_PREFERRED)
     sets = (gang.workload.spec.pod_sets or ()) if gang.workload is not None else ()
     request = next((each.topology_request for each in sets if each.topology_request is not None), None)
@@ -405,7 +405,7 @@ def _asked_topology(gang: Gang, first: PodShape) -> tuple[str, str]:
 
 
 def _topology(gang: Gang, first: PodShape, contract: Contract, cluster: Cluster) -> tuple[int, int]:
-    """The level that all members must share, and the one that they should share."""
+    """The required level to be shared by all members, and the preferred one."""
     place = contract.place
     level = int(LEVEL_OF[place.topology]) if place.topology is not None else int(Topology.NONE)
     wish = int(LEVEL_OF[place.preferred_topology]) if place.preferred_topology is not None else 0
@@ -427,7 +427,7 @@ def _models(wanted: tuple[str, ...], models: tuple[str, ...]) -> int:
 
 
 def identity(gang: Gang, first: PodFacts | None, cluster: Cluster) -> dict[str, Any]:
-    """The columns that say which gang it is."""
+    """The identifying columns of a gang."""
     service = first.service if first is not None else ""
     return {
         "id": f"{gang.namespace}/{gang.name}"[:LONGEST_NAME],

@@ -1,4 +1,4 @@
-"""Which pods belong together: one gang for each object that is admitted as a unit.
+"""The gang of each pod: one gang for each object admitted as a unit.
 
 Owner references and the labels of the frameworks decide. A pod of a Deployment or StatefulSet is a gang of its own, a
 replica of a service. The key of a gang is made of the uid of its owner, so it is the same before and after Kueue has
@@ -53,7 +53,7 @@ CLASS = PREFIX + "slo-class"
 
 
 class Noted(NamedTuple):
-    """The times that a pod reports by annotation, in seconds since 1970; None where it reports none."""
+    """Times reported by a pod by annotation, in seconds since 1970; None: not reported."""
 
     saved_s: float | None = None  # it completed its newest checkpoint
     beat_s: float | None = None  # it last made progress
@@ -65,7 +65,7 @@ SILENT = Noted()
 
 @dataclass(slots=True)
 class PodFacts:
-    """What is used of a pod, taken from it once."""
+    """The facts used of a pod, taken from it once."""
 
     pod: Pod
     key: str  # of its gang
@@ -88,7 +88,7 @@ class PodFacts:
 
 @dataclass(slots=True)
 class Gang:
-    """One gang: its pods by uid, and the objects that describe it."""
+    """One gang: its pods by uid, and the objects describing it."""
 
     key: str
     namespace: str
@@ -111,7 +111,7 @@ class Gang:
 
 
 def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
-    """The gang of a pod, its request and its service. `claimed`: what it has or asks for by resource claims."""
+    """The gang of a pod, its request and its service. `claimed`: its devices or its requests by resource claims."""
     meta = pod.metadata
     namespace, owner, labels = meta.namespace, meta.owner, meta.labels or NOTHING
     ask, parts = ask_of(pod.spec).beside(claimed), parts_of(meta)
@@ -201,7 +201,7 @@ def _time_s(text: str) -> float | None:
 
 
 def uid_of(gang: Gang) -> str:
-    """The uid of a gang in the snapshot: of the object that owns its pods, of its Workload, or the key of its group."""
+    """The uid of a gang in the snapshot: that of the owner of its pods, of its Workload, or the key of its group."""
     kind, _, rest = gang.key.partition("/")
     if kind == "group" and gang.workload is not None:
         return gang.workload.metadata.uid
@@ -233,7 +233,7 @@ def is_replica(found: PodFacts) -> bool:
 
 
 def workload_key(meta: Meta) -> tuple[str, str]:
-    """The key and the name of the gang of a Workload by its metadata: those of the object that owns it."""
+    """The key and the name of the gang of a Workload by its metadata: those of its owner."""
     owners = meta.owner_references or []
     owner = meta.owner
     if owner is not None and owner.kind != "StatefulSet":
@@ -261,16 +261,16 @@ def alias_of(pod: Meta) -> tuple[str, str]:
 
 
 def placed_by_us(job: Job) -> dict[str, str]:
-    """The node selector that the autopilot wrote into the template when it started the Job: labels of its own only.
+    """The autopilot's node selector in the template of a started Job: labels of its own only.
 
-    A record on the Job is not believed: with a forged one a selector that others have set would not count.
+    A record on the Job is not believed: a forged one would hide a selector set by others.
     """
     held = job.spec.template.spec.node_selector or {}
     return {key: value for key, value in held.items() if key.startswith(PLACEMENT)}
 
 
 def unplaced(job: Job) -> PodSpec:
-    """The pods of a Job without the place that the autopilot wrote into its template: it may choose another one."""
+    """The pods of a Job without the autopilot's place in its template: it may choose another one."""
     spec, placed = job.spec.template.spec, placed_by_us(job)
     if not placed:
         return spec

@@ -1,4 +1,4 @@
-"""Services whose replicas are groups of pods: LeaderWorkerSets, and PodCliqueSets of Grove.
+"""Services of pod groups as replicas: LeaderWorkerSets, and PodCliqueSets of Grove.
 
 They are known by their pods alone, so no further right is needed. A group of a LeaderWorkerSet is one replica. So is a
 PodGang of a PodCliqueSet, with cliques for prefill and decode: the pods of one role are a pool, a service inside the
@@ -46,7 +46,7 @@ class Grouped:
     _keys: dict[str, tuple[Key, ...]] = field(default_factory=dict)  # by the uid of a pod
 
     def put(self, found: PodFacts) -> bool:
-        """Take in a pod; true where it counts for such a service, or did."""
+        """Take in a pod; true if it counts for such a service, or did."""
         uid, dropped = found.pod.metadata.uid, self.drop(found.pod.metadata.uid)
         if not found.service.startswith(GROUPED):
             return dropped
@@ -56,7 +56,7 @@ class Grouped:
         return True
 
     def drop(self, uid: str) -> bool:
-        """Forget a pod; true where it counted."""
+        """Forget a pod; true if it counted."""
         keys = self._keys.pop(uid, ())
         for key in keys:
             del self._pods[key][uid]
@@ -74,7 +74,7 @@ class Grouped:
         return found
 
     def by_pod(self, ids: Mapping[Key, str]) -> dict[str, str]:
-        """NAMESPACE/POD -> id of its service: of its pool where it has one."""
+        """NAMESPACE/POD -> id of its service: of its pool, if it has one."""
         return {
             f"{key[0]}/{each.pod.metadata.name}": ids[key]
             for key in sorted(self._pods, key=lambda key: POOL in key[1])
@@ -93,7 +93,7 @@ def _keys_of(found: PodFacts) -> tuple[Key, ...]:
 
 
 def _role(found: PodFacts) -> ServingRole:
-    """The role as declared, else by labels, else by the name that the clique or its scaling group has in the set."""
+    """The role as declared, else by labels, else by the name of the clique or its scaling group in the set."""
     meta = found.pod.metadata
     declared = meta.note(ROLE) or meta.label(ROLE)
     if declared:
@@ -132,6 +132,6 @@ def _instance(found: PodFacts) -> str:
 
 
 def _size(unit: Iterable[PodFacts]) -> int:
-    """The pods that a group of a LeaderWorkerSet states to have; 1 without a statement."""
+    """Stated number of pods of a group of a LeaderWorkerSet; 1 without a statement."""
     text = next((note for each in unit if (note := each.pod.metadata.note(SET_SIZE))), "")
     return int(text) if text.isdecimal() and len(text) < 7 else 1

@@ -1,6 +1,6 @@
-"""What training programs report: heartbeats and checkpoints, by annotation of their pods or by metric.
+"""Reports of training programs: heartbeats and checkpoints, by annotation of their pods or by metric.
 
-Work whose heartbeat is old answers no request for a checkpoint. Where annotation and metric disagree, the older time
+Work with an old heartbeat answers no request for a checkpoint. If annotation and metric disagree, the older time
 counts, so that nothing makes a stop look cheaper than it is.
 """
 
@@ -18,15 +18,15 @@ from collectors.training import NOBODY, NOTHING, Pod, Told
 
 @runtime_checkable
 class Training(Protocol):
-    """A source that knows the metrics of training programs (a Prometheus)."""
+    """A source of the metrics of training programs (a Prometheus)."""
 
     def training(self, now_s: float) -> Mapping[Pod, Told]:
-        """What each pod reports; the same object as long as that is the same answer."""
+        """The reports of each pod; the same object for the same answer."""
         ...
 
 
 def unread_times(holding: Sequence[PodFacts]) -> tuple[tuple[str, str], ...]:
-    """The annotations of pods that should be times and are not, each once, as notes."""
+    """Annotations of pods with an unreadable time, each once, as notes."""
     found: dict[str, str] = {}
     for each in holding:
         for name, reason in each.noted.unread:
@@ -35,7 +35,7 @@ def unread_times(holding: Sequence[PodFacts]) -> tuple[tuple[str, str], ...]:
 
 
 class Heartbeats:
-    """When the heartbeat of each gang grows old: its row is made again then, without any event."""
+    """The time at which the heartbeat of each gang grows old: its row is made again then, without any event."""
 
     def __init__(self) -> None:
         self._old_at_s: dict[str, float] = {}
@@ -43,7 +43,7 @@ class Heartbeats:
         self._told: Mapping[Pod, Told] = NOBODY
 
     def saves(self, key: str, holding: Sequence[PodFacts], now_s: float) -> bool:
-        """False where the heartbeat of a pod of the gang is old. Work that never reported one is not judged."""
+        """False if the heartbeat of a pod of the gang is old. Work that never reported one is not judged."""
         beats_s = [each.noted.beat_s for each in holding if each.noted.beat_s is not None]
         if self._told:
             told_s = [_known(self._of(each).beat_s, each, now_s) for each in holding]
@@ -67,10 +67,10 @@ class Heartbeats:
         return found
 
     def last_checkpoint_s(self, holding: Collection[PodFacts], now_s: float) -> float:
-        """When the newest checkpoint of the gang was complete; NaN where none is known.
+        """Completion time of the newest checkpoint of the gang; NaN: unknown.
 
-        A metric of another pod of that name, or of the future, is not known. An annotation without a metric is as it is
-        reported: the core drops what cannot be true, and names it.
+        A metric of another pod of that name, or of the future, is not known. An annotation without a metric passes as
+        reported: the core drops impossible times, and names them.
         """
         noted_s = max([each.noted.saved_s for each in holding if each.noted.saved_s is not None], default=nan)
         if not self._told:
@@ -83,7 +83,10 @@ class Heartbeats:
         return min(noted_s, max(told_s)) if believed else max(told_s)
 
     def tell(self, told: Mapping[Pod, Told], gangs: Mapping[Pod, str]) -> set[str]:
-        """Take in what pods report as metrics; the gangs whose row that may change. `gangs`: the key of each pod's."""
+        """Take in the metrics of pods; returns the gangs with a possibly changed row.
+
+        `gangs`: the gang's key by pod.
+        """
         before, self._told = self._told, told
         self._old.intersection_update(gangs.values())
         found = set()

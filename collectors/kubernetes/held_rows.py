@@ -1,4 +1,4 @@
-"""The row of running work that cannot be read: it keeps what it holds, and nobody touches it."""
+"""The row of unreadable running work: it keeps its GPUs, and is left alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collectors.kubernetes.gangs import Gang, PodFacts
 
 
 def held_values(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], last: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of running work that cannot be read: what it holds, else what it last stated. It is left alone."""
+    """The columns of unreadable running work: its holdings, else its last statement. It is left alone."""
     units = min(sum(each.ask.units for each in holding), MOST_GPUS)
     leaving = all(each.leaving for each in holding) or stops(gang)
     state = State.CHECKPOINTING if leaving else State.RUNNING

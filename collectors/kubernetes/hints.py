@@ -1,7 +1,7 @@
-"""What work would rather have on its nodes: its images, and a NUMA policy that suits it.
+"""Preferences of work for its nodes: its images, and a suitable NUMA policy.
 
 Hints decide between equal nodes. The snapshot knows them as bits: a node has some, and waiting work prefers some. A bit
-belongs to a hint for as long as work that waits prefers it; with more hints than bits the others count for nothing.
+belongs to a hint for as long as waiting work prefers it; with more hints than bits the others count for nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALIGNED, WHOLE = "numa: aligned", "numa: takes pods of several domains"
 
 @dataclass(slots=True)
 class Hints:
-    """The hints that waiting work prefers, and the nodes that have them."""
+    """The hints preferred by waiting work, and the nodes with them."""
 
     version: int = 0  # rises with every change that the table of nodes shows
     labelled: frozenset[str] = frozenset()  # nodes that state a NUMA policy
@@ -38,7 +38,7 @@ class Hints:
     _images: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by node
 
     def prefer(self, key: str, wanted: Iterable[str]) -> int:
-        """What a gang prefers from now on, as a bit set; () for nothing."""
+        """Preferences of a gang from now on, as a bit set; () for nothing."""
         asked, before = tuple(dict.fromkeys(wanted)), self._of.pop(key, ())
         for hint in asked:
             self._users[hint] = self._users.get(hint, 0) + 1
@@ -77,7 +77,7 @@ class Hints:
         self.labelled = self.labelled - {node}
 
     def of_node(self, node: Node) -> int:
-        """The hints that a node has, as a bit set."""
+        """The hints of a node, as a bit set."""
         bits = self._bits
         if not bits:
             return 0
@@ -87,7 +87,7 @@ class Hints:
         return found | (1 << bits[WHOLE] if WHOLE in bits and policy != REFUSES else 0)
 
     def of_pods(self, specs: Iterable[PodSpec], gpus: int) -> list[str]:
-        """What pods with these specs and `gpus` whole GPUs each (0: parts of one) prefer."""
+        """Preferences of pods with these specs and `gpus` whole GPUs each (0: parts of one)."""
         found = [
             _full(each.image)
             for spec in specs

@@ -23,7 +23,7 @@ FIRST_GUESS = 100
 
 @dataclass(slots=True)
 class _Cut:
-    """One GPU in MIG mode: the exporter's instances that count, those that do not, and the added profiles."""
+    """One GPU in MIG mode: the exporter's counted instances, its dropped ones, and the added profiles."""
 
     gpu: Gpu
     kept: list[Part] = field(default_factory=list)
@@ -105,7 +105,7 @@ def _named(profiles: Counter[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def on_demand(model_name: str, parts: tuple[Part, ...], places: tuple[tuple[str, int], ...] | None) -> int:
-    """Places of instances that could be made beside those that exist, as GpuTable has them."""
+    """Possible places of further instances beside the existing ones, as in `GpuTable`; -1 for static MIG."""
     model = find_gpu_model(model_name)
     if places is None:
         return -1

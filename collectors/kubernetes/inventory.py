@@ -1,4 +1,4 @@
-"""Nodes, GPUs and instances as tables; built again only when a fact of a node changes."""
+"""Nodes, GPUs and instances as tables; built again only after a change of a fact of a node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMED = 3
 
 @dataclass(slots=True)
 class Nodes:
-    """The nodes with GPUs, and the pods that hold them."""
+    """The nodes with GPUs, and the pods holding them."""
 
     source: str
     constraints: Constraints
@@ -73,7 +73,7 @@ class Nodes:
     # --- changes --------------------------------------------------------------------------
 
     def update(self, changes: Changes, now_s: float) -> bool:
-        """Take in what changed; true where a fact of a node changed."""
+        """Take in the changes; true if a fact of a node changed."""
         before = self.version
         for found in changes.gone:
             self._notices.forget(found.metadata.uid)
@@ -100,7 +100,7 @@ class Nodes:
                 self._see(node)
 
     def leave_alone(self, nodes: Mapping[str, str]) -> None:
-        """Nodes that get no new work since an object cannot be read, with the reason."""
+        """Nodes without new work because of an unreadable object, with the reason."""
         self.version += nodes != self.alone
         self.alone = dict(nodes)
 
@@ -217,7 +217,7 @@ class Nodes:
             slots.facts = facts
 
     def _see_plain(self, node: Node) -> None:
-        """A node without GPUs that count."""
+        """Take in a node without GPUs that count."""
         name = node.metadata.name
         self._plain[name] = node
         node.status.images = None
@@ -278,7 +278,7 @@ class Nodes:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What is not known of the nodes, as of the last tables, and of the pods on unknown nodes."""
+        """Unknown facts of the nodes, as of the last tables, and of the pods on unknown nodes."""
         return (*self._gaps, *self._orphan_gaps())
 
     def tables(self) -> Inventory:
@@ -426,7 +426,7 @@ class Nodes:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first of these names, and how many more there are."""
+    """The first of these names, and the number of the others."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 

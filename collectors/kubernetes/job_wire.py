@@ -1,4 +1,4 @@
-"""Jobs, only with the fields that are used, and who wrote them."""
+"""Jobs, reduced to the fields in use, and the writers of these fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collectors.kubernetes.wire import Condition, Count, Int64, Meta, Object, Po
 
 
 class Written(Struct):
-    """Which fields one client wrote, and when. `fields_v1` is JSON that few objects need."""
+    """The fields written by one client, and the time. `fields_v1` is JSON that few objects need."""
 
     manager: str = ""
     subresource: str = ""
@@ -21,7 +21,7 @@ class Written(Struct):
 
 
 class WrittenMeta(Meta):
-    """Metadata with the managed fields, which show who last wrote each field."""
+    """Metadata with the managed fields: the last writer of each field."""
 
     managed_fields: list[Written] | None = None
 
@@ -46,7 +46,7 @@ JOB_CONTROLLER = "kubernetes.io/job-controller"
 
 
 class JobSpec(Struct):
-    """What a Job asks for."""
+    """The request of a Job."""
 
     parallelism: Count | None = None
     completions: Count | None = None
@@ -58,7 +58,7 @@ class JobSpec(Struct):
 
 
 class JobStatus(Struct):
-    """What a Job does."""
+    """The state of a Job."""
 
     start_time: datetime | None = None
     completion_time: datetime | None = None
@@ -75,7 +75,7 @@ class Job(Object):
     kept: str = ""  # not of the server: why a suspended one may not be started, "" where it may
 
     def shrink(self) -> None:
-        """Also: who suspended it is read now."""
+        """Also read the writer of its suspension now."""
         if self.spec.suspend:
             self.kept = may_start(self.metadata.written())
         self.metadata.shrink()

@@ -1,4 +1,4 @@
-"""Queues of the KAI scheduler, only with the fields that are used."""
+"""Queues of the KAI scheduler, reduced to the fields in use."""
 
 from __future__ import annotations
 

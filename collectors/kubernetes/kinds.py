@@ -1,4 +1,4 @@
-"""The kinds that are listed and watched: one row each."""
+"""The listed and watched kinds: one row each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collectors.kueue import wire as kueue
 class Kind:
     """One kind. A `required` one is served by every cluster; any other is a feature that may be absent.
 
-    Where a `needed` one may not be read, the view is not whole; any other that may not be read is only a gap.
+    Without permission to read a `needed` one, the view is not whole; for any other, that is only a gap.
     """
 
     name: str  # as messages name it, and the resource that a role grants

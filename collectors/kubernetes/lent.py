@@ -25,7 +25,7 @@ class Lent:
     known: dict[str, tuple[str, Parts]] = field(default_factory=dict)  # node and parts
 
     def put(self, uid: str, node: str, parts: Parts) -> set[str]:
-        """A pod on a node; `NO_PARTS` for one that is gone. Returns the possibly affected pods."""
+        """A pod on a node; `NO_PARTS` for a pod that is gone. Returns the possibly affected pods."""
         before = self.known.get(uid, ("", NO_PARTS))
         now = (node, parts) if node and (parts.gpus or parts.holds_for) else ("", NO_PARTS)
         if now == before:
@@ -45,7 +45,7 @@ class Lent:
         return touched | self._around(uid) | {uid}
 
     def joined(self, uid: str) -> bool:
-        """True if the GPUs that a pod holds for others, or uses of another pod, are known."""
+        """True if the GPUs held by a pod for others, or used by it of another pod, are known."""
         node, parts = self.known.get(uid, ("", NO_PARTS))
         if parts.gpus and len(parts.groups) != parts.gpus:
             return False
@@ -73,7 +73,7 @@ class Lent:
         return {uid: node for uid, (node, parts) in self.known.items() if parts.gpus}
 
     def unjoined(self) -> frozenset[str]:
-        """Nodes where pods use parts of GPUs, and it is not known which GPUs these are."""
+        """Nodes with a pod that uses parts of unknown GPUs."""
         return frozenset(node for uid, (node, parts) in self.known.items() if parts.gpus and not self.joined(uid))
 
     def _around(self, uid: str) -> set[str]:

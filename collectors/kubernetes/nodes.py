@@ -1,7 +1,7 @@
-"""What the inventory needs of one node: model, GPUs, instances, topology, and whether it may take work.
+"""Facts of one node for the inventory: model, GPUs, instances, topology, and reasons against new work.
 
-GPU feature discovery's labels name the product and count the GPUs; `capacity` and `allocatable` are what the device
-plugin reports. Where the two disagree the smaller one counts, and the node names the contradiction.
+GPU feature discovery's labels name the product and count the GPUs; `capacity` and `allocatable` are the reports of the
+device plugin. If the two disagree the smaller one counts, and the node names the contradiction.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class NodeFacts:
         return self.uuids[index] if index < len(self.uuids) else f"{self.name}:gpu{index}"
 
     def is_model(self, driver: str) -> bool:
-        """Whether a GPU with this name by its driver is one of the model of the node; true where that is not known."""
+        """True if a GPU with this name by its driver is one of the model of the node, or if that is not known."""
         return same_model(self.model, driver, self.gpu_mib)
 
     def part_milli(self, memory_mib: int) -> int:
@@ -155,9 +155,9 @@ def has_gpus(node: Node, layer: Layer = NONE) -> bool:
 
 
 def virtual(node: Node) -> str:
-    """What makes a node virtual; "" for a machine, and where feature discovery has counted the GPUs of a device plugin.
+    """The mark of a virtual node; "" for a machine, or if feature discovery has counted GPUs of a device plugin.
 
-    A virtual node offers what the other side may hand out: a quota, and the GPUs of other nodes.
+    A virtual node offers the capacity of the other side: a quota, and the GPUs of other nodes.
     """
     if quantity.whole(node.metadata.label(COUNT[0])):
         return ""
@@ -177,7 +177,7 @@ def facts_of(
     """The facts of a node with GPUs.
 
     `named`: the number of GPUs named by a source. `reclaim_at_s`: see `notices`. `layer`: the result of `layer_of`.
-    `bad`: type and status of conditions that bar new work.
+    `bad`: type and status of conditions barring new work.
     """
     problems: list[tuple[str, str]] = []
     layer = layer_of(node) if layer is None else layer
@@ -258,7 +258,7 @@ def _told(node: Node, layer: Layer, bad: Collection[tuple[str, str]], recut: int
 def _stated(
     allocatable: Mapping[str, Any], name: str, read: Callable[[object], int | None], problems: list[tuple[str, str]]
 ) -> int:
-    """CPU or memory of a node; -1 where it states none, and where that cannot be read."""
+    """CPU or memory of a node; -1: not stated, or unreadable."""
     if name not in allocatable:
         return -1
     value = read(allocatable[name])
@@ -269,7 +269,7 @@ def _stated(
 
 
 def _offered(node: Node, problems: list[tuple[str, str]]) -> dict[str, tuple[int, int]]:
-    """Resource -> (capacity, allocatable) of GPUs and instances, with what cannot be true left out."""
+    """Resource -> (capacity, allocatable) of GPUs and instances, without impossible numbers."""
     found = {}
     capacity, allocatable = node.status.capacity or {}, node.status.allocatable or {}
     for name in {*capacity, *allocatable}:
@@ -367,12 +367,12 @@ def _may_be_bare(node: Node) -> bool:
 
 
 def _shared(whole: int, gpus: int) -> int:
-    """Pods that share each of these GPUs where the plugin offers more than one for each; 0 where that cannot be."""
+    """Pods sharing each of these GPUs if the plugin offers more than one for each; 0 for an impossible number."""
     return whole // gpus if 0 < gpus < whole <= gpus * GPU_MILLI and whole % gpus == 0 else 0
 
 
 def _least_gpus(model: str, profiles: Mapping[str, int]) -> int:
-    """The fewest GPUs that have these instances, by their slices."""
+    """The fewest GPUs for these instances, by their slices."""
     facts = find_gpu_model(model)
     if facts is None:
         return 0
@@ -386,7 +386,7 @@ def _least_gpus(model: str, profiles: Mapping[str, int]) -> int:
 def _geometry(
     node: Node, gpus: int, cut: int, profiles: tuple[tuple[str, int], ...]
 ) -> tuple[tuple[tuple[str, int], ...] | None, ...]:
-    """The geometry of each GPU that the autopilot left on the node, where the node offers exactly that; else ()."""
+    """The autopilot's geometry of each GPU in a note on the node, if the node offers exactly that; else ()."""
     if not node.metadata.note(MIG_GEOMETRY):
         return ()
     try:
@@ -411,7 +411,7 @@ def _recut(node: Node) -> int:
 
 
 def _followed(node: Node) -> bool:
-    """Whether a change that the MIG manager was asked for is followed still.
+    """True while a change requested of the MIG manager is still followed.
 
     The manager reports success before the device plugin offers the new instances; until then the node offers none.
     """

@@ -53,13 +53,13 @@ TERM_S = 30.0
 
 
 def announced(node: Node) -> bool:
-    """Whether the end of the node is announced."""
+    """True if the end of the node is announced."""
     return any(each.key in TAINTS_S for each in node.spec.taints or ()) or any(_conditions(node))
 
 
 @dataclass(slots=True)
 class Notices:
-    """When each notice without a time was first seen, by the uid of its node."""
+    """First sight of each notice without a time, by the uid of its node."""
 
     _seen_s: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
     _started: bool = False  # the first list is taken in
@@ -77,7 +77,7 @@ class Notices:
         self._seen_s[node.metadata.uid] = found
 
     def start(self) -> None:
-        """What is seen from now on was not there before."""
+        """End of the first list: notices seen from now on were not there before."""
         self._started = True
 
     def forget(self, uid: str) -> None:
@@ -85,7 +85,7 @@ class Notices:
         self._seen_s.pop(uid, None)
 
     def reclaim_at_s(self, node: Node) -> float:
-        """The announced end of the node, the earliest; NaN where there is none."""
+        """The announced end of the node, the earliest; NaN: none."""
         seen_s = self._seen_s.get(node.metadata.uid, {})
         ends = [seen_s[key, value] + term_s for key, value, term_s in _timeless(node) if (key, value) in seen_s]
         return min([*ends, *_stated(node)], default=nan)
@@ -102,7 +102,7 @@ def _timeless(node: Node) -> Iterator[tuple[str, str, float]]:
 
 
 def _stated(node: Node) -> Iterator[float]:
-    """The ends of notices that state a time."""
+    """The ends of notices with a stated time."""
     for each in node.spec.taints or ():
         if each.key == AUTOSCALER and each.value.isdecimal():
             yield float(each.value)
@@ -116,13 +116,13 @@ def _stated(node: Node) -> Iterator[float]:
 
 
 def _ends(node: Node, taint: Taint) -> bool:
-    """Whether a taint says when the node ends."""
+    """True if a taint states the end of the node."""
     bought = node.metadata.label(CAPACITY_TYPE) if taint.key in KARPENTER else ""
     return taint.key in TAINTS_S and bought in {"", "spot"}
 
 
 def _conditions(node: Node) -> Iterator[Condition]:
-    """The conditions that announce the end of the node."""
+    """The conditions announcing the end of the node."""
     for found in node.status.conditions or ():
         if found.status == "True" and (
             found.type in CONDITIONS or (found.type == EVENT and _ENDS.match(found.message) is not None)

@@ -1,4 +1,4 @@
-"""Which API objects belong to a subject of a decision: for actuators, which then read them afresh."""
+"""The API objects of a subject of a decision: for actuators, which then read them afresh."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Identity(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The objects of a subject, and its incarnation (0 where it has none)."""
+    """The objects of a subject, and its incarnation (0: none)."""
 
     incarnation: int
     objects: tuple[Identity, ...]
 
 
 class ObjectsOfView:
-    """Finds objects in the view of a collector. For the thread that collects only."""
+    """Finds objects in the view of a collector. For the collecting thread only."""
 
     def __init__(self, gangs: Gangs, nodes: Nodes) -> None:
         self._gangs, self._nodes = gangs, nodes
 
     def find(self, kind: str, uid: str) -> Found | None:
-        """The objects of a workload or service, a node by its name, or the node of a GPU; None where there are none."""
+        """The objects of a workload or service, a node by its name, or the node of a GPU; None: unknown."""
         if kind == "workload":
             place = self._gangs.place(uid)
             return None if place is None else Found(place[1], tuple(_of_gang(place[0])))
@@ -65,7 +65,7 @@ class ObjectsOfView:
                 yield _identity("Node", node.metadata), node.metadata.note(EFFECT)
 
     def offered(self) -> Iterator[Identity]:
-        """Every node that is offered back."""
+        """Every offered node."""
         return (
             _identity("Node", node.metadata) for node in self._nodes.objects.values() if node.metadata.note(OFFERED)
         )
@@ -84,13 +84,13 @@ class ObjectsOfView:
                     yield name, node.metadata.uid, key
 
     def uids(self) -> Iterator[str]:
-        """Uids of all work that has not ended, or whose pods are still there."""
+        """Uids of all work that has not ended, or still has pods with GPUs."""
         for gang in self._gangs.gangs.values():
             if end_of(gang).at_s is None or any(each.holds for each in gang.pods.values()):
                 yield uid_of(gang)
 
     def reservations(self, uids: Sequence[str]) -> Iterator[Identity]:
-        """The Workloads of these that hold quota and wait for our check.
+        """Those of these Workloads that hold quota and wait for our check.
 
         Opted-out ones and those with running pods are left out: Kueue makes another Workload for a growing elastic Job.
         """
@@ -103,13 +103,13 @@ class ObjectsOfView:
                 yield _identity("Workload", gang.workload.metadata)
 
     def taken(self) -> Iterator[Identity]:
-        """Workloads that we have deactivated so that other work gets their quota."""
+        """Workloads deactivated by us to free their quota for other work."""
         for gang in self._gangs.gangs.values():
             if gang.workload is not None and gang.workload.taken:
                 yield _identity("Workload", gang.workload.metadata)
 
     def left_over(self) -> Iterator[Identity]:
-        """Workloads whose Retry of our check is left over, or was taken back."""
+        """Workloads with a Retry of our check that is left over, or was taken back."""
         for gang in self._gangs.gangs.values():
             if gang.workload is not None and left_over(gang.workload):
                 yield _identity("Workload", gang.workload.metadata)

@@ -1,4 +1,4 @@
-"""Clusters that offer GPUs in two ways: as resources of a device plugin, and by claims of a driver (DRA).
+"""Clusters with two forms of GPUs: resources of a device plugin, and claims of a driver (DRA).
 
 A node offers its GPUs in one of them. In a cluster with nodes of both kinds, work is bound to the nodes of its kind by
 a requirement of its own, like a node selector. A cluster of one kind needs none.
@@ -20,18 +20,18 @@ BY_CLAIMS = f"{OF_NODES}GPUs by resource claims"
 
 
 def offers_resources(node: Node) -> bool:
-    """True for a node whose device plugin offers GPUs or instances, also where none is usable now."""
+    """True for a node with GPUs or instances of a device plugin, even if none is usable now."""
     offered = {*(node.status.capacity or {}), *(node.status.allocatable or {})}
     return any(map(is_gpu, offered))
 
 
 def claims_for_resources(classes: Iterable[DeviceClass]) -> bool:
-    """True where a class has an extended resource: the scheduler makes claims for pods that ask for that resource."""
+    """True if a class has an extended resource: the scheduler makes claims for pods requesting that resource."""
     return any(is_gpu(each.spec.extended_resource_name or "") for each in classes)
 
 
 def asked_of_nodes(shape: PodShape, *, claims_for_resources: bool) -> tuple[tuple[str, Meets], ...]:
-    """What these pods ask of their nodes in a cluster with nodes of both kinds, as (name, what meets it)."""
+    """Requirements of these pods on nodes in a cluster with nodes of both kinds, as (name, test)."""
     own = ask_of(shape.spec)
     found: list[tuple[str, Meets]] = []
     if own.any_gpu and not claims_for_resources:

@@ -1,10 +1,10 @@
-"""What people keep the autopilot away from: annotations of namespaces, and windows of namespaces and single objects.
+"""Opt-outs of people: annotations of namespaces, and windows of namespaces and single objects.
 
-And what they approve there, where the operator lets that count (`kubernetes.approve_on_work`).
+And their approvals there, if the operator lets these count (`kubernetes.approve_on_work`).
 
 `gpu-autopilot.io/exclude: "true"` leaves all work of a namespace alone, `gpu-autopilot.io/window` all but within these
-hours. Any of them protects: an object cannot lift what its namespace says. A value that is not understood protects too,
-and is a gap that names it.
+hours. Any of them protects: an object cannot lift the rule of its namespace. An unreadable value protects too, and is a
+gap with its name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_WINDOWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What the annotations of one namespace say."""
+    """The annotations of one namespace."""
 
     excluded: bool = False
     window: str = ""
@@ -40,7 +40,7 @@ NO_RULE = _Rule()
 
 @dataclass(slots=True)
 class OptOuts:
-    """The rules of all namespaces, and which windows are open."""
+    """The rules of all namespaces, and the open windows."""
 
     now_s: float = 0.0
     approvals: bool = False  # approvals on work and namespaces count
@@ -49,7 +49,7 @@ class OptOuts:
     _open: dict[str, bool] = field(default_factory=dict)  # window -> open now
 
     def update(self, changes: Changes) -> set[str]:
-        """Take in namespaces; those whose rule changed."""
+        """Take in namespaces; returns those with a changed rule."""
         changed = set()
         for found in changes.gone:
             name = found.metadata.name
@@ -68,7 +68,7 @@ class OptOuts:
         return changed
 
     def at(self, now_s: float) -> bool:
-        """Move the clock; true where a window opened or closed."""
+        """Move the clock; true if a window opened or closed."""
         self.now_s = now_s
         before, self._open = self._open, {}
         if len(before) > MOST_WINDOWS:
@@ -76,29 +76,29 @@ class OptOuts:
         return any([self.opens(window) != was for window, was in before.items()])  # noqa: C419 - all are looked at
 
     def opens(self, window: str) -> bool:
-        """Whether a window is open; one that is not understood is not."""
+        """True for an open window; an unreadable one is not open."""
         if window not in self._open:
             self._open[window] = not _problem(window) and within_hours(parse_hours(window, WINDOW), self.now_s)
         return self._open[window]
 
     def alone(self, namespace: str, window: str = "") -> bool:
-        """Whether an object is left alone now. `window` is its own; its own `exclude` is part of its contract."""
+        """True if an object is left alone now. `window` is its own; its own `exclude` is part of its contract."""
         rule = self.rules.get(namespace, NO_RULE)
         if rule.excluded or rule.problem:
             return True
         return any(not self.opens(each) for each in (rule.window, window) if each)
 
     def approves(self, namespace: str) -> bool:
-        """Whether a namespace approves what touches its work alone."""
+        """True if a namespace approves actions on its work alone."""
         return self.rules.get(namespace, NO_RULE).approves
 
     def problems(self, window: str) -> list[tuple[str, str]]:
-        """What is wrong with the window of an object."""
+        """Problem with the window of an object."""
         wrong = _problem(window) if window else ""
         return [("window", f"{WINDOW}: {wrong}; it is left alone")] if wrong else []
 
     def gaps(self, source: str) -> Iterator[Gap]:
-        """One for each namespace whose annotations are not understood."""
+        """A gap for each namespace with unreadable annotations."""
         for name, rule in sorted(self.rules.items()):
             if rule.problem:
                 yield Gap(source, f"namespace/{name}", "opt-out", f"{rule.problem}; all its work is left alone")
@@ -111,7 +111,7 @@ class OptOuts:
 
 
 def consent(*found: Meta, counts: bool) -> tuple[bool, str]:
-    """Whether these objects approve what touches their work alone, and why an annotation there decides nothing.
+    """True if these objects approve actions on their work alone; and the reason for an annotation without effect.
 
     The right to annotate work or a namespace is not the right to approve, unless the operator says so (`counts`).
     """
@@ -126,7 +126,7 @@ def consent(*found: Meta, counts: bool) -> tuple[bool, str]:
 
 
 def unclear(found: Meta) -> str:
-    """What is not understood of the opt-outs of an object; "" where all is."""
+    """The unreadable part of the opt-outs of an object; "" for none."""
     exclude, window = found.note(EXCLUDE), found.note(WINDOW)
     if exclude.strip().lower() not in {"", "true", "false"}:
         return f"{EXCLUDE}: {exclude[:SHOWN]!r} is not allowed; it takes true or false"
@@ -135,7 +135,7 @@ def unclear(found: Meta) -> str:
 
 
 def _problem(window: str) -> str:
-    """Why a window is not understood; "" where it is."""
+    """Problem of an unreadable window; "" for none."""
     try:
         parse_hours(window, "")
     except InputError as error:

@@ -19,7 +19,7 @@ NOBODY: AbstractSet[str] = frozenset()
 
 @dataclass(slots=True)
 class Holdings:
-    """The pods with GPUs, including those that hold GPUs for others."""
+    """The pods with GPUs, including holders of GPUs for others."""
 
     nodes: Nodes
     pods: Mapping[str, PodFacts]  # by uid
@@ -59,7 +59,7 @@ class Holdings:
         return {self.pods[each].key for each in changed if each in self.pods}
 
     def holders(self) -> dict[tuple[str, str], tuple[str, str]]:
-        """(namespace, name) -> (uid, node) of every pod that holds or uses GPUs."""
+        """(namespace, name) -> (uid, node) of every pod with GPUs held or used."""
         found = {
             (meta.namespace, meta.name): (uid, node)
             for uid, (_, node) in self._holding.items()
@@ -71,7 +71,7 @@ class Holdings:
         return found
 
     def overbooked(self) -> frozenset[str]:
-        """Gangs with a pod whose node has too few GPUs for it."""
+        """Gangs with a pod on a node with too few GPUs for it."""
         key = (self.nodes.version, self.nodes.given)
         if self._over is None or self._over[0] != key:
             waiting = [uid for slots in self.nodes.slots.values() for uid in slots.waiting]
@@ -79,7 +79,7 @@ class Holdings:
         return self._over[1]
 
     def table(self, stopping: Collection[str], row_of: Callable[[str], int]) -> PlacementTable:
-        """The table of placements. `stopping`: gangs that stop as a whole. `row_of`: the row of a gang."""
+        """The table of placements. `stopping`: gangs stopping as a whole. `row_of`: the row of a gang."""
         leaving = {uid: self.pods[uid].leaving or key in stopping for uid, (key, _) in self._holding.items()}
         loans = {
             holder: [
@@ -101,7 +101,7 @@ def placement_table(
     """One row for each GPU, share or instance of a pod.
 
     `holding`: gang and node of each pod, by uid; `row_of`: the row of a gang, -1 for none. `loans`: users by the uid of
-    the pod that holds a GPU for them: gang, True if leaving, thousandths.
+    the holder of their GPU: gang, True if leaving, thousandths.
     """
     workloads: list[int] = []
     node_column: list[int] = []

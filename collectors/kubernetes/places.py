@@ -1,8 +1,8 @@
-"""Which GPUs and instances of its node each pod holds.
+"""GPUs and instances of its node held by each pod.
 
-The API does not say which of its node's GPUs a pod got. A source that sees the GPUs says it (a GPU exporter, an
-allocated resource claim); else a pod gets the free GPUs of the lowest numbers and keeps them as long as it is there.
-Then it is assumed to hold them, unless it is the only one that can.
+The API does not name a pod's GPUs. A source that sees the GPUs names them (a GPU exporter, an allocated resource
+claim); else a pod gets the free GPUs of the lowest numbers and keeps them as long as it is there. Then it is assumed to
+hold them, unless it is the only one that can.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Held = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Slots:
-    """The GPUs of one node and who holds them."""
+    """The GPUs of one node and their holders."""
 
     facts: NodeFacts
     gpus: tuple[Gpu, ...]
@@ -43,7 +43,7 @@ class Slots:
             self.waiting[pod] = ask
 
     def take(self, pod: str) -> None:
-        """A pod is gone; what it held goes to one that found nothing."""
+        """A pod is gone; its GPUs go to a pod that found nothing."""
         self._asks.pop(pod, None)
         self.waiting.pop(pod, None)
         self._sure.discard(pod)
@@ -54,7 +54,7 @@ class Slots:
                 del self.waiting[other]
 
     def change(self, facts: NodeFacts, gpus: tuple[Gpu, ...]) -> None:
-        """The hardware changed: everything is allocated anew, in the order in which it was."""
+        """The hardware changed: everything is allocated anew, in the earlier order."""
         self.facts, self.gpus = facts, gpus
         self._again()
 
@@ -76,7 +76,8 @@ class Slots:
     def assumed(self, gang_of: Callable[[str], str]) -> set[str]:
         """Pods whose GPUs are assumed. `gang_of` gives the gang of a pod.
 
-        No source names them, they may hold one of several GPUs or instances, and others may hold or get some of these.
+        No source names their GPUs. They may hold one of several GPUs or instances; others may hold or get some of
+        these.
         """
         unsure = self.held.keys() - self._sure
         if not unsure:
@@ -96,7 +97,7 @@ class Slots:
         return {pod for pod in unsure if any(self._kind(at, part) not in sure for at, part, _ in self.held[pod])}
 
     def surplus(self) -> list[tuple[str, int, int]]:
-        """Pods for which a source names more than they request: uid, number named, number requested."""
+        """Pods with more entities by a source than requested: uid, number named, number requested."""
         return [
             (pod, len(named), self._asks[pod].units)
             for pod, named in self.pinned.items()
@@ -110,14 +111,15 @@ class Slots:
             self.give(pod, ask)
 
     def _rank(self, pod: str, ask: Ask) -> int:
-        """The order of handing out: what a source names whole, named before, named in part, and the rest."""
+        """The order of allocation: pods named whole by a source, named before, named in part, and the rest."""
         if pod not in self.pinned:
             return 3
         return 2 if len(self.pinned[pod]) != ask.units else int(pod in self.unconfirmed)
 
     def unhealthy(self) -> set[int]:
-        """Whole GPUs that the device plugin no longer offers. It does not name them: free ones count, unseen ones
-        first.
+        """Whole GPUs no longer offered by the device plugin.
+
+        The plugin does not name them: free ones count, unseen ones first.
         """
         whole = [gpu.index for gpu in self.gpus if not gpu.mig]
         missing = len(whole) - self.facts.usable
@@ -131,7 +133,7 @@ class Slots:
     # --- search ---------------------------------------------------------------------------
 
     def _place(self, pod: str, ask: Ask) -> bool:
-        """Give a pod what a source names for it, else what is free; False where that is not enough."""
+        """Give a pod the entities named by a source, else free ones; False if these are too few."""
         taken = self._taken(self.held)
         named = self._allocated(ask, taken) or self._named(ask, self.pinned.get(pod, ()), taken)
         found = named or self._named_in_part(pod, ask, taken) or self._free(ask, taken)
@@ -143,7 +145,7 @@ class Slots:
         return True
 
     def _taken(self, pods: Iterable[str]) -> dict[tuple[int, int], int]:
-        """Thousandths that these pods hold, by number of the GPU and of the instance on it."""
+        """Thousandths held by these pods, by number of the GPU and of the instance on it."""
         taken: dict[tuple[int, int], int] = {}
         for pod in pods:
             for index, part, milli in self.held[pod]:
@@ -157,7 +159,7 @@ class Slots:
         return next(gpu.parts[part].profile for gpu in self.gpus if gpu.index == index)
 
     def _free(self, ask: Ask, taken: Mapping[tuple[int, int], int]) -> tuple[Held, ...] | None:
-        """Free GPUs and instances for a pod; None where not everything is free."""
+        """Free GPUs and instances for a pod; None if not everything is free."""
         found: list[Held] = []
         profiles = dict(ask.profiles)
         gpus = ask.gpus
@@ -216,7 +218,7 @@ class Slots:
     def _named(
         self, ask: Ask, pinned: tuple[str, ...], taken: Mapping[tuple[int, int], int]
     ) -> tuple[Held, ...] | None:
-        """The GPUs that a source names, if they are as many as the pod requests and no other pod holds them."""
+        """The GPUs named by a source, if they are as many as requested and no other pod holds them."""
         if not pinned or len(pinned) != ask.units:
             return None
         share = GPU_MILLI // self.facts.replicas

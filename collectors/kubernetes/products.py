@@ -37,9 +37,9 @@ def model_of(product: str, memory_mib: int = 0) -> str:
 
 
 def same_model(model: str, driver: str, memory_mib: int) -> bool:
-    """Whether a GPU with this name by its driver is of a model; true where that is not known.
+    """True if a GPU with this name by its driver is of a model, or if that is not known.
 
-    `memory_mib`: the memory of one GPU of the node, 0 where that is not known.
+    `memory_mib`: the memory of one GPU of the node; 0: unknown.
     """
     name = model_of(driver.replace(" ", "-"), memory_mib)
     return model == UNKNOWN_MODEL or f"{name}-".lower().startswith(f"{model}-".lower())
@@ -74,5 +74,5 @@ def model_by_labels(node: Node, layer: Layer, problems: list[tuple[str, str]]) -
 
 
 def first_label(node: Node, keys: tuple[str, ...]) -> str:
-    """The value of the first label that is there; "" for none."""
+    """The value of the first present label; "" for none."""
     return next((value for key in keys if (value := node.metadata.label(key))), "")

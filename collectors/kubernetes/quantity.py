@@ -34,12 +34,12 @@ MOST_MIB = 2**31
 
 
 def parse(value: object) -> float | None:
-    """The value of a quantity, a string or a number; None where it is none or is negative."""
+    """The value of a quantity, a string or a number; None for any other, and for a negative one."""
     return _parse(value) if isinstance(value, str | int | float) else None
 
 
 def bounded(value: object, most: float) -> float | None:
-    """The value of a quantity; None where it is none, is negative, or is more than `most`."""
+    """The value of a quantity; None for any other, for a negative one, and above `most`."""
     found = parse(value)
     return found if found is not None and found <= most else None
 
@@ -57,17 +57,17 @@ def _parse(text: str | float) -> float | None:
 
 
 def whole(text: object) -> int:
-    """A quantity as a whole number, rounded down; 0 where it is none."""
+    """A quantity as a whole number, rounded down; 0 for any other text."""
     return int(parse(text) or 0)
 
 
 def milli(text: object) -> int | None:
-    """A quantity in thousandths, rounded up; None where it is none, or is out of bounds."""
+    """A quantity in thousandths, rounded up; None for any other text, or out of bounds."""
     value = bounded(text, MOST_MILLI / 1000)
     return None if value is None else int(-(-value * 1000 // 1))
 
 
 def mib(text: object) -> int | None:
-    """A quantity of bytes in MiB, rounded up; None where it is none, or is out of bounds."""
+    """A quantity of bytes in MiB, rounded up; None for any other text, or out of bounds."""
     value = bounded(text, MOST_MIB * 2.0**20)
     return None if value is None else int(-(-value // (1 << 20)))

@@ -24,7 +24,7 @@ MOST = 2**31 - 1
 
 @dataclass(slots=True)
 class Queue:
-    """One queue. `guarantee` counts GPUs by model; limits are -1 where there are none."""
+    """One queue. `guarantee` counts GPUs by model; a limit of -1 is none."""
 
     name: str
     parent: str = ROOT
@@ -92,7 +92,7 @@ def tree_of(engine: str, queues: Iterable[Queue], models: Sequence[str], gaps: I
 
 
 def _shown(name: str) -> str:
-    """The id of a queue; one that is called like the root gets another one."""
+    """The id of a queue; a queue with the name of the root gets another one."""
     return name if name != "root" else "root/root"
 
 
@@ -109,7 +109,7 @@ def spread(gpus: int, capacity: Mapping[str, int]) -> dict[str, int]:
 
 
 def kai_tree(queues: Iterable[KaiQueue], models: Sequence[str], capacity: Mapping[str, int]) -> QueueTree:
-    """The queues of KAI: a quota of GPUs of any model, a limit, and a weight for what is beyond. -1 is unlimited."""
+    """The queues of KAI: a quota of GPUs of any model, a limit, and a weight for the rest. -1 is unlimited."""
     found, total = [], sum(capacity.values())
     for each in queues:
         gpu = each.spec.resources.gpu
@@ -128,7 +128,7 @@ def kai_tree(queues: Iterable[KaiQueue], models: Sequence[str], capacity: Mappin
 
 
 def check(found: Object) -> None:
-    """Raise `ValueError` where a limit of GPUs of a ResourceQuota is no quantity."""
+    """Raise `ValueError` for a ResourceQuota with an unreadable limit of GPUs."""
     if isinstance(found, ResourceQuota):
         for name, value in _gpu_limits(found):
             if quantity.parse(value) is None:

@@ -1,10 +1,10 @@
 """Keeps one cache up to date: list, then watch, again and again. `step` is one exchange with the API server.
 
-A list is streamed where the server can, and paged where it cannot. A watch lasts `watch_s`; the server ends it after a
-bookmark. One that is cut begins anew where it began, and not where it was cut: that place is known to be whole, and
-what comes twice changes nothing. One that is silent for longer, or whose events are out of order, is not resumed: the
-kind is listed again, because an event may be lost; so it is after `resume_s` without the server, because etcd may have
-been restored from a backup. Errors are waited out with a growing, random delay; Retry-After is obeyed.
+A list is streamed if the server can, and paged otherwise. A watch lasts `watch_s`; the server ends it after a bookmark.
+A cut watch begins anew at its start, and not at the cut: the start is known to be whole, and a repeated event changes
+nothing. A watch silent for longer, or with events out of order, is not resumed: the kind is listed again, because an
+event may be lost; so it is after `resume_s` without the server, because etcd may have been restored from a backup.
+Errors are waited out with a growing, random delay; Retry-After is obeyed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Reflector:
         rng: random.Random,
         on_change: OnChange | None = None,
     ) -> None:
-        """`now_s` is the controller's clock. `on_change` is called after each event and list that changed something."""
+        """`now_s` is the controller's clock. `on_change` is called after each event or list with a change."""
         self._cache, self._requests, self._now_s = cache, requests, now_s
         self._timing, self._rng, self._on_change = timing, rng, on_change
         kind: type[Any] = cache.kind.type
@@ -124,7 +124,7 @@ class Reflector:
                 stop.wait(wait_s)
 
     def close(self) -> None:
-        """End the exchange that is under way; called from another thread."""
+        """End the exchange under way; called from another thread."""
         if self._open is not None:
             self._open.close()
 
@@ -181,7 +181,7 @@ class Reflector:
                 self._stop.wait(self._wait_s(error))
 
     def _read_page(self, body: bytes, found: list[Object]) -> _ListMeta:
-        """Decode one page; where an object cannot be read, one by one."""
+        """Decode one page; one by one, if an object is unreadable."""
         try:
             page: Any = self._page.decode(body)
         except (msgspec.ValidationError, RecursionError):
@@ -194,7 +194,7 @@ class Reflector:
         return meta
 
     def _read(self, raw: Any) -> Object:
-        """One object; what is known of it where it cannot be read."""
+        """One object; the known part of an unreadable one."""
         try:
             found: Object = self._object.decode(raw)
         except (msgspec.ValidationError, RecursionError) as error:
@@ -210,12 +210,12 @@ class Reflector:
 
     @property
     def kind(self) -> Kind:
-        """What it lists."""
+        """The listed kind."""
         return self._cache.kind
 
     @property
     def version(self) -> int:
-        """The resourceVersion up to which the cache is current; -1 while it is not known."""
+        """The resourceVersion up to which the cache is current; -1: not known yet."""
         return version_of(self._taken)
 
     # --- watch ----------------------------------------------------------------------------
@@ -294,12 +294,12 @@ class Reflector:
         return None
 
     def _reached(self) -> None:
-        """The cache has what came; a watch that began anew repeats what it had."""
+        """The cache has every event so far; a watch begun anew repeats earlier ones."""
         if version_of(self._version) >= version_of(self._taken):
             self._taken = self._version
 
     def _in_order(self, meta: Meta) -> None:
-        """Move the place of the watch forward. Raises `Disorder` where it goes back."""
+        """Move the place of the watch forward. Raises `Disorder` if it goes back."""
         new, old = version_of(meta.resource_version), version_of(self._version)
         if 0 <= new < old:
             raise Disorder(
@@ -311,7 +311,7 @@ class Reflector:
     # --- failures -------------------------------------------------------------------------
 
     def _failed(self, error: ApiError) -> float:
-        """Why the list is not kept up to date, and how long to wait."""
+        """Note the reason for a list that is not kept up to date. Returns the wait (s)."""
         title, where = self._cache.kind.title, f" in namespace {self._cache.namespace}" if self._cache.namespace else ""
         if error.status == GONE:
             return self._again(error.message)
@@ -343,7 +343,7 @@ class Reflector:
         self._broken(RuntimeError("its thread ended"))
 
     def _broken(self, error: Exception) -> float:
-        """An exchange ended by an error that nobody expects: begin anew."""
+        """An exchange ended by an unexpected error: begin anew."""
         self.restarts += 1
         return self._again(f"its watch ended by an error and was restarted: {failure_text(error)}")
 
@@ -357,7 +357,7 @@ class Reflector:
         return max(jittered_s, asked_s * (1.0 + 0.1 * self._rng.random()))
 
     def _not_served(self, error: ApiError) -> float:
-        """A kind that the cluster does not serve is a feature that is off, unless it was served a moment ago."""
+        """A kind not served by the cluster is a feature that is off, unless it was served a moment ago."""
         kind, now_s = self._cache.kind, self._now_s()
         self._version = ""
         others = self._other_versions()
@@ -378,7 +378,7 @@ class Reflector:
         return self._timing.recheck_s
 
     def _other_versions(self) -> str:
-        """Versions in which the group of the kind is served, if not in ours; "" otherwise."""
+        """Other served versions of the group of the kind, if ours is not served; "" otherwise."""
         kind = self._cache.kind
         if not kind.group:
             return ""
@@ -395,7 +395,7 @@ class Reflector:
 
 
 def _shrunk(found: Object) -> Object:
-    """An object with what is read of it; what is known of it where that cannot be read."""
+    """An object cut down to its used part; the known part of an unreadable one."""
     if not (found.metadata.name and found.metadata.uid) and not isinstance(found, Unread):
         return unread_as(found, ValueError("it has no name, or no uid"))
     try:

@@ -1,4 +1,4 @@
-"""A table whose rows change one by one, and which is copied out whole."""
+"""A table with rows changed one by one, copied out whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RowTable:
     """Rows of one snapshot table by key. A dropped row is replaced by the last one."""
 
     def __init__(self, table: type[Any], unstated: Mapping[str, Any] | None = None) -> None:
-        """`unstated` are the values of columns that a row omits, before those of the snapshot."""
+        """`unstated`: values of the columns omitted by a row, before those of the snapshot."""
         self._table = table
         self._columns: dict[str, np.ndarray[Any, Any]] = {}
         self._unstated: dict[str, Any] = {}
@@ -68,16 +68,16 @@ class RowTable:
         self._frozen = None
 
     def row(self, key: Hashable) -> int:
-        """The row of `key`; -1 where there is none."""
+        """The row of `key`; -1: none."""
         return self._rows.get(key, -1)
 
     def value(self, key: Hashable, column: str, *, unknown: Any) -> Any:
-        """One value of the row of `key`; `unknown` where there is no row."""
+        """One value of the row of `key`; `unknown` without a row."""
         row = self._rows.get(key)
         return unknown if row is None else self._columns[column][row]
 
     def values(self, key: Hashable) -> dict[str, Any]:
-        """The row of `key`; {} where there is none."""
+        """The row of `key`; {} without a row."""
         row = self._rows.get(key)
         return {} if row is None else {name: column[row] for name, column in self._columns.items()}
 
@@ -90,7 +90,7 @@ class RowTable:
 
 
 def member_table(members: Mapping[str, Sequence[Mapping[str, Any]]], row_of: Callable[[str], int]) -> MemberTable:
-    """The table of members that differ, by the key of their gang. `row_of`: the row of a gang."""
+    """The table of unequal members, by the key of their gang. `row_of`: the row of a gang."""
     rows = [{**member, "workload": row_of(key)} for key, found in members.items() for member in found]
     if not rows:
         nothing: MemberTable = empty(MemberTable)

@@ -42,8 +42,9 @@ class Measuring(Protocol):
         declared: Callable[[], Mapping[str, tuple[float, ...]]],
         pods: Callable[[], Mapping[str, str]],
     ) -> None:
-        """Take the names of the services, NAMESPACE/NAME, their declared objectives, if any, and the service of each
-        pod, NAMESPACE/POD, whose name does not tell it.
+        """Take the names of the services, NAMESPACE/NAME, and their declared objectives, if any.
+
+        `pods`: the service of each pod, NAMESPACE/POD, with a name that does not tell it.
         """
         ...
 
@@ -67,11 +68,11 @@ class Services:
     _maker: ServiceRows = field(init=False)
 
     def __post_init__(self) -> None:
-        """Connect what makes the rows."""
+        """Connect the maker of rows."""
         self._maker = ServiceRows(self.unreadable)
 
     def update(self, changes: Changes, listed: kinds.Kind) -> list[str]:
-        """Take in Deployments or StatefulSets; the uids of services that were reported deleted."""
+        """Take in Deployments or StatefulSets; returns the uids of services reported deleted."""
         deleted = []
         reported, kind = set(changes.deleted), next(name for name, each in BY_NAME.items() if each is listed)
         for found in changes.gone:
@@ -101,7 +102,7 @@ class Services:
             self.table = None
 
     def update_budgets(self, changes: Changes) -> set[str]:
-        """Take in PodDisruptionBudgets; the namespaces whose work they may concern."""
+        """Take in PodDisruptionBudgets; returns the namespaces with possibly affected work."""
         spaces = set()
         for found in changes.gone:
             self.budgets.pop(found.metadata.uid, None)
@@ -116,7 +117,7 @@ class Services:
         return spaces
 
     def update_autoscalers(self, changes: Changes) -> None:
-        """HorizontalPodAutoscalers, by what they scale."""
+        """Take in HorizontalPodAutoscalers."""
         for found in changes.gone:
             self.autoscalers.pop(found.metadata.uid, None)
             self.table = None
@@ -126,12 +127,12 @@ class Services:
                 self.table = None
 
     def read_claims(self) -> None:
-        """Resource claims changed: look again at the services that have any."""
+        """Resource claims changed: look again at the services with any."""
         if any(each.spec.template.spec.resource_claims for each in self.services.values()):
             self.table = None
 
     def make(self, queue_of: Mapping[str, int], alone: Alone) -> bool:
-        """Make the table, in the order of the names of services; true where rows moved. `queue_of` by namespace."""
+        """Make the table, in the order of the names of services; true if rows moved. `queue_of` by namespace."""
         self._sets = self._grouped.services()
         services = {**self.services, **self._sets}
         around = Around(
@@ -156,15 +157,15 @@ class Services:
         return frozenset(name for name, found in count.items() if found == 1)
 
     def objectives(self) -> Mapping[str, tuple[float, ...]]:
-        """The objectives that count, by service: see `objectives.declared`. For any thread."""
+        """The valid objectives by service: see `objectives.declared`. For any thread."""
         return self._declared
 
     def by_pod(self) -> Mapping[str, str]:
-        """NAMESPACE/POD -> its service, where the name of the pod does not tell it. For any thread."""
+        """NAMESPACE/POD -> its service, for pods with a name that does not tell it. For any thread."""
         return self._by_pod
 
     def gaps(self, source: str) -> Iterator[Gap]:
-        """Why services are not scaled, and autoscalers without a value of our floor."""
+        """Reasons for services that are not scaled, and autoscalers without a value of our floor."""
         yield from service_gaps(source, [*self.services.values(), *self._sets.values()])
         for each in self.autoscalers.values():
             lacks = False
@@ -176,7 +177,7 @@ class Services:
                 yield Gap(source, f"{space}/{name.partition('/')[2]}", "floor", reason)
 
     def budgeted(self, gang: Gang) -> bool:
-        """True where a budget refuses the eviction of its pods now. Services have their own rules for that."""
+        """True if a budget refuses the eviction of its pods now. Services have their own rules for that."""
         if any(is_replica(each) for each in gang.pods.values()):
             return False
         holding = [each for each in gang.pods.values() if each.holds]

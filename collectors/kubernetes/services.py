@@ -1,4 +1,4 @@
-"""Services with GPUs: Deployments and StatefulSets, whose pods are workloads, and sets whose groups are.
+"""Services with GPUs: Deployments and StatefulSets with pods as workloads, and sets of pod groups.
 
 The autopilot does not scale a LeaderWorkerSet or a PodCliqueSet: their number of replicas is their owner's.
 """
@@ -47,7 +47,7 @@ UNMEASURED = ("p99_s", "violation_ratio", "rate_rps", "queue_depth")
 
 
 def is_service(found: Scaled) -> bool:
-    """True where the containers of its pods ask for GPUs."""
+    """True if the containers of its pods request GPUs."""
     return ask_of(found.spec.template.spec).any_gpu
 
 
@@ -58,15 +58,15 @@ def is_inner(found: Scaled) -> bool:
 
 
 class ServiceRows:
-    """The rows of services. One that cannot be read keeps its last good row and its replicas."""
+    """The rows of services. An unreadable service keeps its last good row and its replicas."""
 
     def __init__(self, unreadable: Unreadable) -> None:
-        """`unreadable` is told of each service whose row cannot be made."""
+        """`unreadable` is told of each service without a new row because of an error."""
         self._unreadable = unreadable
         self._last: dict[str, ServiceRow] = {}  # by uid
 
     def make(self, services: Mapping[Key, Scaled], around: Around) -> dict[Key, ServiceRow]:
-        """One row for each service with GPUs, in the order of their names; none for one that was never read."""
+        """One row for each service with GPUs, in the order of their names; none for a service never read."""
         last, self._last = self._last, {}
         made: dict[Key, ServiceRow] = {}
         for key in sorted(services):
@@ -88,7 +88,7 @@ class ServiceRows:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the row of a service depends on besides the service."""
+    """Inputs of the row of a service besides the service."""
 
     has_gpus: Callable[[Scaled], bool]
     has: Callable[[Key], bool]  # a service
@@ -112,7 +112,7 @@ class ServiceRow:
     promised: Promised
 
     def kept(self) -> ServiceRow:
-        """The row of a service that the autopilot does not scale."""
+        """The row of a service not scaled by the autopilot."""
         owned = self.bounds.owned
         return replace(self, bounds=self.bounds._replace(min_replicas=owned, max_replicas=owned))
 
@@ -163,7 +163,7 @@ def service_table(made: Mapping[Key, ServiceRow]) -> ServiceTable:
 
 
 def service_gaps(source: str, services: Iterable[Scaled]) -> Iterator[Gap]:
-    """Why services are not scaled: declarations that are not allowed, opt-outs that are not understood."""
+    """Reasons for services that are not scaled: declarations that are not allowed, and unreadable opt-outs."""
     for each in services:
         name, wrong = f"{each.metadata.namespace}/{each.metadata.name}", unclear(each.metadata)
         declared, owner = read_scaling(each.metadata.annotations or {}), each.metadata.owner
@@ -179,7 +179,7 @@ def service_gaps(source: str, services: Iterable[Scaled]) -> Iterator[Gap]:
 
 
 class Bounds(NamedTuple):
-    """Replicas of a service: as they are, and what its owner allows."""
+    """Replicas of a service: the present number, and the bounds of its owner."""
 
     replicas: int
     min_replicas: int
@@ -198,8 +198,8 @@ class Bounds(NamedTuple):
 def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None) -> Bounds:
     """The declarations of the owner count before the HPA, and the HPA before the number of replicas.
 
-    Where the controller raised the number, the record of its floor states the owner's number. Where the owner lowered
-    the number again, that floor does not count, and the service is not scaled until the floor ends. A ceiling stands as
+    After a raise by the controller, the record of its floor states the owner's number. If the owner has lowered the
+    number again, that floor does not count, and the service is not scaled until the floor ends. A ceiling stands as
     long as its record does.
     """
     annotations = found.metadata.annotations or {}
@@ -239,7 +239,7 @@ def _bounds(found: Scaled, budget: Budget | None, autoscaler: Autoscaler | None)
 
 
 def generation_of(found: Scaled) -> int:
-    """The generation of a service as the controller counts: what it wrote itself for a ceiling is no change."""
+    """The generation of a service as counted by the controller: its own write for a ceiling is no change."""
     ceiling = _ceiling(found)
     return ceiling.generation if ceiling is not None and _unchanged(found, ceiling) else found.metadata.generation
 

@@ -1,4 +1,4 @@
-"""Which pods serve requests, by their owners, their readiness probes, and the labels of serving systems on them.
+"""Pods that serve requests, by their owners, their readiness probes, and the labels of serving systems on them.
 
 Servers are idle between requests, so they never count as hung.
 """
@@ -90,7 +90,7 @@ def role_of(*metas: Meta) -> ServingRole:
 
 
 def role_in(names: Iterable[str]) -> ServingRole:
-    """The role that names contain; `WHOLE` without one, or if they contradict each other."""
+    """The role in these names; `WHOLE` without one, or if they contradict each other."""
     said = set()
     for name in names:
         prefill, decode = "prefill" in name.lower(), "decode" in name.lower()
@@ -105,7 +105,7 @@ def clique_set_of(meta: Meta, gang: str) -> str:
 
 
 def serves(meta: Meta) -> bool:
-    """Whether a pod serves requests."""
+    """True for a pod that serves requests."""
     owner = meta.owner
     if owner is not None and owner.kind in OWNERS:
         return True
@@ -116,7 +116,7 @@ def serves(meta: Meta) -> bool:
 
 
 def answers(containers: Sequence[Container]) -> bool:
-    """Whether a container is ready by an answer to a request: batch work waits for none."""
+    """True if a container is ready by an answer to a request: batch work waits for none."""
     return any(each.readiness_probe and not ASKS.isdisjoint(each.readiness_probe) for each in containers)
 
 

@@ -1,4 +1,4 @@
-"""The kinds of pods of a gang, with their numbers and what each asks for."""
+"""The kinds of pods of a gang, with their numbers and requests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def shapes_of(gang: Gang, claimed_by: ClaimedBy) -> list[PodShape]:
 
 
 def check_size(shapes: Sequence[PodShape]) -> None:
-    """Raise `ValueError` where the size of a gang cannot be read, or is more than any fleet has."""
+    """Raise `ValueError` for an unreadable size of a gang, or one beyond any fleet."""
     problem = next((each.ask.problem for each in shapes if each.ask.problem), "")
     if problem:
         raise ValueError(problem)
@@ -65,7 +65,7 @@ def check_size(shapes: Sequence[PodShape]) -> None:
 
 
 def shapes_of_pods(gang: Gang) -> list[PodShape]:
-    """The kinds of pods that there are, and as many as they state to be."""
+    """The kinds of the present pods, in their stated number."""
     by_ask: dict[Ask, list[PodFacts]] = {}
     for each in gang.pods.values():
         by_ask.setdefault(each.ask, []).append(each)
@@ -79,7 +79,7 @@ def shapes_of_pods(gang: Gang) -> list[PodShape]:
 
 
 def _stated_members(gang: Gang) -> int:
-    """The number of pods that a group states on them; 0 for none."""
+    """Number of pods stated by a group on its pods; 0 for none."""
     for each in gang.pods.values():
         text = each.pod.metadata.note(KUEUE_TOTAL) or each.pod.metadata.note(SET_SIZE)
         if text.isdecimal() and len(text) < 7:
@@ -88,7 +88,7 @@ def _stated_members(gang: Gang) -> int:
 
 
 def unclear_claims(gang: Gang, shapes: Sequence[PodShape]) -> tuple[tuple[str, str], ...]:
-    """What of its resource claims is not known: that is not guessed."""
+    """The unknown part of its resource claims: that is not guessed."""
     found = [each.unclear for each in shapes if each.unclear]
     found += [each.claimed.problem for each in gang.pods.values() if each.claimed.problem]
     return tuple(("resourceclaims", f"{each}; it is left alone") for each in dict.fromkeys(found)) if found else ()

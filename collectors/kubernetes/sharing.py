@@ -67,7 +67,7 @@ OTHER_DEVICES = re.compile(r"nvidia\.com/(?:hostdev|.*(?:rdma|sriov|mlnx|ib|nic|
 
 
 class Layer(NamedTuple):
-    """One layer on one node. Zero and "" where it does not say."""
+    """One layer on one node. Zero and "": not stated."""
 
     name: str
     gpus: int = 0  # physical
@@ -98,7 +98,7 @@ def layer_of(node: Node) -> Layer:
 
 
 def shared_by(node: Node, resource: str) -> int:
-    """Pods that share each instance of a MIG resource by time, by the label of feature discovery."""
+    """Pods sharing each instance of a MIG resource by time, by the label of feature discovery."""
     count = quantity.whole(node.metadata.label(f"{resource.removesuffix(SUFFIX)}.replicas"))
     return max(count, 2 if resource.endswith(SUFFIX) else 1)
 
@@ -112,8 +112,9 @@ def vendor_of(node: Node) -> tuple[str, str]:
 
 
 def unread(node: Node) -> list[str]:
-    """Resources of NVIDIA's device plugins that a node offers under names that are not known: GPUs for virtual
-    machines, or parts of GPUs.
+    """Resources of NVIDIA's device plugins under unknown names.
+
+    These are GPUs for virtual machines, or parts of GPUs.
     """
     return sorted(
         name

@@ -32,7 +32,7 @@ class Cluster:
     ) -> None:
         """`now_s` is the controller's clock, `rng` draws the delays after failures.
 
-        `urgent`: the kinds whose changes are reported to `on_change`.
+        `urgent`: the kinds with changes reported to `on_change`.
         """
         given, seed = timing or Timing(), rng or random.Random()  # noqa: S311 - delays
         self.now_s = now_s
@@ -60,7 +60,7 @@ class Cluster:
         return thread
 
     def supervise(self) -> None:
-        """Start watches again whose thread has ended, at most every `REVIVE_S`."""
+        """Start watches with an ended thread again, at most every `REVIVE_S`."""
         if self._stop.is_set() or self.now_s() - self._revived_s < REVIVE_S:
             return
         for place, thread in enumerate(self._threads):
@@ -70,7 +70,7 @@ class Cluster:
                 self._threads[place] = self._started(self._reflectors[place])
 
     def counts(self) -> dict[str, dict[tuple[str, ...], float]]:
-        """How often the watch of each kind was restarted, as a metric."""
+        """Number of restarts of the watch of each kind, as a metric."""
         found: dict[tuple[str, ...], float] = {}
         for each in self._reflectors:
             found[(each.kind.title,)] = found.get((each.kind.title,), 0.0) + each.restarts
@@ -86,7 +86,7 @@ class Cluster:
             thread.join(max(end_s - time.monotonic(), 0.0))
 
     def wait_synced(self, timeout_s: float) -> bool:
-        """Wait until every kind was listed or is known to be absent; False where that takes longer."""
+        """Wait until every kind was listed or is known to be absent; False after `timeout_s`."""
         end_s = time.monotonic() + timeout_s
         while not all(each.synced for each in self.health()):
             if self._stop.wait(0.02) or time.monotonic() > end_s:
@@ -99,7 +99,7 @@ class Cluster:
             each.step()
 
     def health(self) -> list[Health]:
-        """How each list is."""
+        """State of each list."""
         return [cache.health for caches in self._caches.values() for cache in caches]
 
     def sign(self, now_s: float) -> None:
@@ -109,11 +109,11 @@ class Cluster:
                 cache.sign(now_s)
 
     def versions(self) -> list[tuple[Kind, int]]:
-        """The resourceVersion up to which each list is current; -1 while that is not known."""
+        """The resourceVersion up to which each list is current; -1: not known yet."""
         return [(each.kind, each.version) for each in self._reflectors]
 
     def drain(self, kind: Kind) -> Changes:
-        """What changed in one kind since the last call."""
+        """Changes of one kind since the last call."""
         caches = self._caches.get(kind.title, [])
         if len(caches) == 1:
             return caches[0].drain()

@@ -1,9 +1,9 @@
-"""Join what GPU exporters see with nodes and pods: the UUIDs of a node's GPUs, and which of them each pod holds.
+"""Join of GPU exporters with nodes and pods: the UUIDs of a node's GPUs, and the GPUs held by each pod.
 
-An exporter names the node in a label, in the spelling of the node or not. Where it does not, a pod on one of its GPUs
-shows which node it is. The pod label of an exporter may outlive the pod, so only pods that the API knows count. Rows
-are joined by namespace, pod and container: containers of one pod may share a GPU. A row that contradicts the API is
-named and not believed.
+An exporter names the node in a label, in the spelling of the node or not. Otherwise a pod on one of its GPUs shows the
+node. The pod label of an exporter may outlive the pod, so only pods known to the API count. Rows are joined by
+namespace, pod and container: containers of one pod may share a GPU. A row that contradicts the API is named and not
+believed.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dic
 
 
 def instance_ids(found: Sightings, gpus: Mapping[str, tuple[Gpu, ...]], held: Mapping[str, Held], pods: Pods) -> Ids:
-    """The exporter's id of each instance of `gpus` for which only one can be meant.
+    """The exporter's id of each instance of `gpus`, if only one can be meant.
 
-    An exporter numbers instances and does not say where they are; a driver says where they are and not their numbers.
-    The pods of both name the same instance where a pod has one of a profile. An instance that is the only one of its
-    profile on its GPU is the same one, too.
+    An exporter numbers instances without their place; a driver states their place without their number. The pods of
+    both name the same instance if a pod has one of a profile. The only instance of its profile on its GPU is the same
+    one, too.
     """
     ours = {
         f"{gpu.uuid}/{part.gi_id}": (gpu.uuid, part.profile)
@@ -90,9 +90,9 @@ def instance_ids(found: Sightings, gpus: Mapping[str, tuple[Gpu, ...]], held: Ma
 
 
 def pins(found: Sightings, nodes: Collection[str], pods: Pods) -> tuple[dict[str, dict[str, Held]], list[Problem]]:
-    """Node -> uid of a pod -> the entities that its containers hold; and rows that contradict the API.
+    """Node -> uid of a pod -> the entities held by its containers; and rows that contradict the API.
 
-    An entity stands once for each container that holds it: two containers of a pod may share a GPU.
+    An entity stands once for each of its containers: two containers of a pod may share a GPU.
     """
     node_of = _nodes_of_hosts(found, nodes, pods)
     place = {each.uuid: node_of[each.host] for each in found.seen if each.host in node_of}
@@ -114,7 +114,7 @@ def pins(found: Sightings, nodes: Collection[str], pods: Pods) -> tuple[dict[str
 
 
 def unlabelled(found: Sightings, nodes: Collection[str], pods: Pods) -> list[Problem]:
-    """That the source sees GPUs on which pods run, and names none of these pods."""
+    """Problem of a source that sees GPUs with pods, and names none of these pods."""
     seen_on = set(_nodes_of_hosts(found, nodes, pods).values())
     if found.attributions or not any(node in seen_on for _, node in pods.values()):
         return []
@@ -145,7 +145,7 @@ def _nodes_of_hosts(found: Sightings, nodes: Collection[str], pods: Pods) -> dic
 
 
 def _laid_out(parts: list[Sighting], model: str) -> tuple[Part, ...]:
-    """Instances with slices where they fit: exporters name the instances and not their slices."""
+    """Instances with slices, if they fit: exporters name the instances and not their slices."""
     ordered = sorted((each for each in parts if each.gi_id.isdecimal()), key=lambda each: int(each.gi_id))
     found = [find_profile_name(each.profile) for each in ordered]
     profiles = ["" if each is None else str(each) for each in found]

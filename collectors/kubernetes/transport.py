@@ -33,7 +33,7 @@ STARTS_S = 1.0
 
 
 class ApiError(Exception):
-    """A request that failed. `status` is 0 where no answer came; `retry_after_s` is 0 where none was given."""
+    """A request that failed. `status` is 0 without an answer; `retry_after_s` is 0 if none was given."""
 
     def __init__(self, status: int, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class CutError(ApiError):
 
 
 class StatusBody(msgspec.Struct):
-    """The part of a Status object that is used."""
+    """The used part of a Status object."""
 
     message: str = ""
     reason: str = ""
@@ -59,7 +59,7 @@ class Lines(Protocol):
     """The lines of a watch."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each line, without its end. Raises `ApiError` where the stream is cut or silent for too long."""
+        """Each line, without its end. Raises `ApiError` for a stream cut or silent for too long."""
         ...
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Lines(Protocol):
 
 
 class Requests(Protocol):
-    """What a reflector needs of the API server."""
+    """The API server as a reflector needs it."""
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """The body of a successful answer. Raises `ApiError`."""
@@ -101,7 +101,7 @@ class _Stream:
             raise CutError("the watch was cut in the middle of an event")
 
     def close(self) -> None:
-        """Shut the socket, which wakes a reader in another thread, and give it up."""
+        """Shut the socket, waking a reader in another thread, and give it up."""
         with suppress(Exception):
             connection = self.response.connection
             if connection is not None and connection.sock is not None:
@@ -111,7 +111,7 @@ class _Stream:
 
 
 class Transport:
-    """Requests over HTTP (`Requests`). `skew_s` is how far the server's clock is ahead of ours; NaN: unknown."""
+    """Requests over HTTP (`Requests`). `skew_s`: lead of the server's clock over ours; NaN: unknown."""
 
     def __init__(self, access: Connections, wall_s: Callable[[], float] = time.time) -> None:
         self._client = Client(access, answer_s=ANSWER_S, connect_s=CONNECT_S, most_bytes=MOST_BYTES)
@@ -123,11 +123,11 @@ class Transport:
         return self._checked(self._client.ask("GET", _target(path, query))).content
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Lines:
-        """An open watch, cut when no byte comes for `silence_s`. Raises `ApiError`."""
+        """An open watch, cut after `silence_s` without a byte. Raises `ApiError`."""
         return _Stream(self._checked(self._client.stream(_target(path, query), silence_s)).stream)
 
     def _checked(self, reply: Reply) -> Reply:
-        """The reply, where it has status 200."""
+        """The reply, if it has status 200."""
         with suppress(ValueError, TypeError):
             self.skew_s = parsedate_to_datetime(reply.headers.get("date", "")).timestamp() - self._wall_s()
         if reply.failure is Failure.STARTS:
@@ -153,7 +153,7 @@ def _target(path: str, query: Mapping[str, str]) -> str:
 
 
 def _error_of(reply: Reply) -> ApiError:
-    """The error of an answer that is not 200: a Status object, or text."""
+    """The error of any answer but 200: a Status object, or text."""
     try:
         text = msgspec.json.decode(reply.content, type=StatusBody).message
     except msgspec.DecodeError:

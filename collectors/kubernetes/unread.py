@@ -1,7 +1,7 @@
-"""Objects that cannot be read as their kind: the part of them that still can, and the field and the value at fault.
+"""Objects unreadable as their kind: their readable part, and the field and the value at fault.
 
-One such object must not hide any other. A page of a list that cannot be decoded is decoded object by object. A value
-that is nested too deeply for the decoder is replaced before it.
+One such object must not hide any other. An undecodable page of a list is decoded object by object. A value nested too
+deeply for the decoder is replaced before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST_TEXT = 253
 
 
 class Unread(Object):
-    """What is known of an object that cannot be read. Texts are "" where they cannot be read either."""
+    """The known part of an unreadable object. Unreadable texts are ""."""
 
     reason: str = ""  # field, value and what is wrong
     node: str = ""  # of a pod: its node
@@ -40,7 +40,7 @@ def named(meta: Meta) -> str:
 
 
 def unread(raw: Any, error: Exception) -> Unread:
-    """What can be read of an object that its decoder refuses. `raw`: its JSON."""
+    """The readable part of an object refused by its decoder. `raw`: its JSON."""
     try:
         document = msgspec.json.decode(raw)
     except (RecursionError, msgspec.ValidationError):
@@ -59,7 +59,7 @@ def unread(raw: Any, error: Exception) -> Unread:
 
 
 def unread_as(found: Object, error: Exception) -> Unread:
-    """An object that was decoded, and that cannot be made a row of."""
+    """A decoded object without a possible row."""
     spec, status = getattr(found, "spec", None), getattr(found, "status", None)
     over = getattr(status, "phase", "") in {"Succeeded", "Failed"}
     node, pools = getattr(spec, "node_name", "") or "", _pools(msgspec.to_builtins(status))
@@ -85,7 +85,7 @@ def _owner(found: dict[str, Any]) -> Owner:
 
 
 def _pools(status: Any) -> tuple[str, ...]:
-    """The pools of the GPUs that a claim has by its status. A device with administrator's access is shared."""
+    """The pools of the GPUs of a claim by its status. A device with administrator's access is shared."""
     found = status
     for name in ("allocation", "devices", "results"):
         if not isinstance(found, dict):

@@ -1,7 +1,7 @@
-"""The objects that cannot be read now, of all kinds, and what is left alone for them.
+"""The objects unreadable now, of all kinds, and the work, nodes and queues left alone for them.
 
-An object that its list cannot decode and one that cannot be made a row of are treated the same: work is left alone, a
-node gets no new work, a queue keeps its last good quotas and starts and loses nothing.
+An object that its list cannot decode and one without a possible row are treated the same: work is left alone, a node
+gets no new work, a queue keeps its last good quotas and starts and loses nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OF_QUEUES = ((kinds.CLUSTER_QUEUES, ""), (kinds.COHORTS, "cohort/"), (kinds.KAI_
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What is left alone, and why."""
+    """Work, services, nodes and queues left alone, with the reasons."""
 
     gangs: dict[str, str] = field(default_factory=dict)  # by key
     services: dict[tuple[str, str], str] = field(default_factory=dict)  # by namespace and "Kind/name"
@@ -38,17 +38,17 @@ class Alone:
     local_queues: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def why(self, key: str, namespace: str, service: str) -> str:
-        """Why a gang is left alone for its own objects, its namespace or its service; "" where it is not."""
+        """Reason for leaving a gang alone: its own objects, its namespace or its service; "" for none."""
         return self.gangs.get(key) or self.namespaces.get(namespace) or self.why_service((namespace, service))
 
     def why_service(self, key: tuple[str, str]) -> str:
-        """Why a service is left alone: for itself, or for an autoscaler that may be its own."""
+        """Reason for leaving a service alone: itself, or an autoscaler that may be its own."""
         space = key[0]
         found = self.namespaces.get(space) or self.services.get(key) or self.scaled.get(key)
         return found or (self.scaled.get((space, "/"), "") if key[1] else "")
 
     def changed(self, other: Alone) -> tuple[set[str], set[str]]:
-        """Keys of gangs, and namespaces, for which another state differs."""
+        """Keys of gangs, and namespaces, with another state in `other`."""
         spaces = {name for name, _ in self.namespaces.items() ^ other.namespaces.items()}
         spaces |= {key[0] for key, _ in self.services.items() ^ other.services.items()}
         spaces |= {key[0] for key, _ in self.scaled.items() ^ other.scaled.items()}
@@ -58,7 +58,7 @@ class Alone:
 
 @dataclass(slots=True)
 class Unreadable:
-    """The objects that cannot be read, by kind and uid."""
+    """The unreadable objects, by kind and uid."""
 
     listed: dict[str, dict[str, Unread]] = field(default_factory=dict)  # that the list could not decode
     failed: dict[str, dict[str, Unread]] = field(default_factory=dict)  # that could not be made rows of
@@ -76,7 +76,7 @@ class Unreadable:
 
     @contextmanager
     def net(self, kind: Kind, found: Object) -> Iterator[None]:
-        """Contain whatever the conversion of one object raises: it counts as one that cannot be read."""
+        """Contain any error in the conversion of one object: it counts as unreadable."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever an object says, the others are read
@@ -84,12 +84,12 @@ class Unreadable:
             self.version += 1
 
     def of(self, kind: Kind) -> Iterator[tuple[str, Unread]]:
-        """Every object of a kind that cannot be read, with a text that names it."""
+        """Every unreadable object of a kind, with a text naming it."""
         for each in (*self.listed.get(kind.title, {}).values(), *self.failed.get(kind.title, {}).values()):
             yield TEXT.format(kind.title, each.shown, each.reason), each
 
     def gaps(self, source: str) -> Iterator[Gap]:
-        """One for each object that could not be made a row of; the lists name the others."""
+        """A gap for each object without a possible row; the lists name the others."""
         for title, found in self.failed.items():
             for each in found.values():
                 yield Gap(source, each.shown, title, f"cannot be read: {each.reason}")
@@ -100,7 +100,7 @@ class Unreadable:
         reads: Callable[[str], bool],
         nodes_of: Callable[[Unread], Iterable[str]],
     ) -> Alone:
-        """What is left alone.
+        """Everything left alone.
 
         `key_of`: the gang of a pod, Job or Workload. `reads`: a pod was read before. `nodes_of`: the nodes where a
         claim may have devices without a known holder.

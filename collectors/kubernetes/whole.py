@@ -1,4 +1,4 @@
-"""How whole the view of a cluster is: kinds that are not up to date, a clock that differs, contained objects."""
+"""Completeness of the view of a cluster: kinds that are not up to date, a clock that differs, contained objects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MOST_GAPS = 200
 
 
 def clock_gaps(source: str, skew_s: float) -> list[Gap]:
-    """A gap where the server's clock differs too much from ours."""
+    """A gap if the server's clock differs too much from ours."""
     return [Gap(source, "", "clock", _clock_reason(skew_s))] if abs(skew_s) > SKEW_S else []
 
 
 def incomplete(health: Iterable[Health], skew_s: float) -> str:
-    """Why the view is not whole; "" where it is. Single objects that cannot be read do not make it so."""
+    """Reason for an incomplete view; "" for none. Single unreadable objects do not make it incomplete."""
     if abs(skew_s) > SKEW_S:
         return _clock_reason(skew_s)
     for each in health:

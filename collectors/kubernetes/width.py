@@ -1,7 +1,7 @@
-"""Whether the width of a gang can change while it runs. actuators/kubernetes/levers/width.py has the same rule.
+"""Gangs with a changeable width while they run. actuators/kubernetes/levers/width.py has the same rule.
 
 Only Jobs without an owner are resized. A JobSet, RayJob or LeaderWorkerSet states its width in its own object, and its
-controller decides which pods it makes and removes. What these controllers do to pods that leave was never recorded.
+controller chooses the pods to make and to remove. Its treatment of leaving pods was never recorded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collectors.kubernetes.wire import Meta
 
 
 def why_rigid(gang: Gang) -> str:
-    """Why no lever changes its width; "" where one can, if its owner declares `members` and fewer `min-members`."""
+    """Reason against a lever on its width; "" for none, if its owner declares `members` and fewer `min-members`."""
     job = gang.job
     if job is None:
         return f"{_owner(gang)}, and only Jobs without an owner are resized"
@@ -28,7 +28,7 @@ def why_rigid(gang: Gang) -> str:
 
 
 def _owner(gang: Gang) -> str:
-    """What its pods belong to."""
+    """The owner of its pods."""
     for meta in [each.pod.metadata for each in gang.pods.values()][:1]:
         for kind, key in (("JobSet", JOBSET_NAME), ("LeaderWorkerSet", SET_NAME)):
             if meta.label(key):

@@ -1,4 +1,4 @@
-"""Objects of the API server, only with the fields that are used. Unknown fields are skipped while decoding."""
+"""Objects of the API server, reduced to the fields in use. Unknown fields are skipped while decoding."""
 
 from __future__ import annotations
 
@@ -79,27 +79,27 @@ class Meta(Struct):
 
     @property
     def owner(self) -> Owner | None:
-        """The controller that owns it."""
+        """Its controller among its owners."""
         for each in self.owner_references or ():
             if each.controller:
                 return each
         return None
 
     def label(self, key: str) -> str:
-        """The value of a label; "" where it is absent."""
+        """The value of a label; "": absent."""
         return (self.labels or NOTHING).get(key, "")
 
     def note(self, key: str) -> str:
-        """The value of an annotation; "" where it is absent."""
+        """The value of an annotation; "": absent."""
         return (self.annotations or NOTHING).get(key, "")
 
     @property
     def promises_latency(self) -> bool:
-        """Whether its annotations declare latency-critical work."""
+        """True if its annotations declare latency-critical work."""
         return self.note("gpu-autopilot.io/slo-class") == "latency-critical" or any(map(self.note, OBJECTIVES))
 
     def shrink(self) -> None:
-        """Keep only the annotations that are read, cut to `LONGEST_ANNOTATION`, and finalizers of what is deleted."""
+        """Keep only the annotations in use, cut to `LONGEST_ANNOTATION`, and finalizers of deleted objects."""
         if self.deletion_timestamp is None:
             self.finalizers = None
         if self.annotations:
@@ -113,12 +113,12 @@ class Meta(Struct):
 
 @lru_cache(maxsize=4096)
 def _is_kept(annotation: str) -> bool:
-    """Whether an annotation is read; the objects of one kind have the same ones."""
+    """True for an annotation in use; the objects of one kind have the same ones."""
     return annotation.startswith(KEPT_ANNOTATIONS)
 
 
 def seconds_of(at: datetime | None) -> float:
-    """A time in seconds since 1970; 0 where there is none."""
+    """A time in seconds since 1970; 0 for None."""
     return at.timestamp() if at is not None else 0.0
 
 
@@ -128,7 +128,7 @@ class Object(Struct):
     metadata: Meta
 
     def shrink(self) -> None:
-        """Keep only what is read."""
+        """Keep only the part in use."""
         self.metadata.shrink()
 
 
@@ -151,7 +151,7 @@ def condition(found: list[Condition] | None, kind: str) -> Condition | None:
 
 
 def is_true(found: list[Condition] | None, kind: str) -> bool:
-    """True where a condition of this type has the status True."""
+    """True if a condition of this type has the status True."""
     return bool(found) and any(each.type == kind and each.status == "True" for each in found or ())
 
 
@@ -168,7 +168,7 @@ class Taint(Struct):
 
 
 class NodeSpec(Struct):
-    """What is wanted of a node."""
+    """The desired state of a node."""
 
     unschedulable: bool = False
     taints: list[Taint] | None = None
@@ -181,7 +181,7 @@ class NodeCondition(Condition):
 
 
 class NodeImage(Struct):
-    """An image that is on a node, by all its names."""
+    """An image on a node, by all its names."""
 
     names: list[str] | None = None
 
@@ -193,7 +193,7 @@ class NodeInfo(Struct):
 
 
 class NodeStatus(Struct):
-    """What a node reports."""
+    """The report of a node."""
 
     capacity: dict[str, Any] | None = None
     allocatable: dict[str, Any] | None = None
@@ -247,14 +247,14 @@ class Expression(Struct):
 
 
 class Term(Struct):
-    """Requirements that hold together."""
+    """Requirements to be met together."""
 
     match_expressions: list[Expression] | None = None
     match_fields: list[Expression] | None = None
 
 
 class NodeSelector(Struct):
-    """Alternatives: it is enough that one holds."""
+    """Alternatives: one of them is enough."""
 
     node_selector_terms: list[Term] | None = None
 
@@ -284,7 +284,7 @@ class SchedulingGroup(Struct):
 
 
 class ClaimReference(Struct):
-    """A resource claim of a pod: a claim by its name, or one that is made for this pod of a template."""
+    """A resource claim of a pod: a claim by its name, or one made for this pod from a template."""
 
     name: str
     resource_claim_name: str | None = None
@@ -292,7 +292,7 @@ class ClaimReference(Struct):
 
 
 class PodSpec(Struct):
-    """What a pod asks for."""
+    """The request of a pod."""
 
     node_name: str = ""
     priority: Int32 | None = None
@@ -310,7 +310,7 @@ class PodSpec(Struct):
 
 
 class PodStatus(Struct):
-    """What a pod does."""
+    """The state of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -327,7 +327,7 @@ class Pod(Object):
 
 
 class PodTemplate(Struct):
-    """The pods that a controller creates."""
+    """The pods of a controller."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
@@ -344,7 +344,7 @@ class ScaledSpec(Struct):
 
 
 class ScaledStatus(Struct):
-    """Replicas that are ready."""
+    """Ready replicas."""
 
     replicas: Count = 0
     ready_replicas: Count = 0
@@ -359,7 +359,7 @@ class Scaled(Object):
 
 
 class ScaleTarget(Struct):
-    """What an autoscaler scales."""
+    """The target of an autoscaler."""
 
     kind: str = ""
     name: str = ""
@@ -375,7 +375,7 @@ class AutoscalerSpec(Struct):
 
 
 class AutoscalerStatus(Struct):
-    """What an autoscaler sees and wants."""
+    """The measurements and the result of an autoscaler."""
 
     current_replicas: Count = 0
     desired_replicas: Count = 0
@@ -410,7 +410,7 @@ class BudgetSpec(Struct):
 
 
 class BudgetStatus(Struct):
-    """What a budget allows now."""
+    """Disruptions allowed by a budget now."""
 
     disruptions_allowed: Count = 0
     desired_healthy: Count = 0

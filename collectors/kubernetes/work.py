@@ -1,4 +1,4 @@
-"""The work of the cluster as tables: gangs, their placements, services and queues. Only what changed is read again."""
+"""The work of the cluster as tables: gangs, their placements, services and queues. Only changes are read again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_UNUSED = 256
 
 @dataclass(slots=True)
 class Gangs:
-    """Every gang of the cluster, with the row of each that asks for GPUs."""
+    """Every gang of the cluster, with the row of each gang requesting GPUs."""
 
     source: str
     nodes: Nodes
@@ -74,7 +74,7 @@ class Gangs:
     _placed: tuple[Any, PlacementTable] | None = None
 
     def __post_init__(self) -> None:
-        """Connect what rows depend on."""
+        """Connect the inputs of rows."""
         self._rows = RowTable(WorkloadTable, {"cpu_milli": 0, "memory_mib": 0})
         self.cluster.claimed = self.claims.of_template
         self.cluster.on_demand = lambda profile: profile in self.claims.nodes.on_demand
@@ -95,7 +95,7 @@ class Gangs:
     # --- changes --------------------------------------------------------------------------
 
     def update_pods(self, changes: Changes) -> None:
-        """Pods that came, changed or went."""
+        """Take in pods that came, changed or went."""
         reported = set(changes.deleted)
         for found in changes.gone:
             self._drop_pod(found.metadata.uid, reported=found.metadata.uid in reported)
@@ -105,7 +105,7 @@ class Gangs:
                     self._put_pod(pod_facts(found, self.claims.of_pod(found)))
 
     def read_claims(self) -> None:
-        """Resource claims changed: look again at the pods, gangs and services that have any."""
+        """Resource claims changed: look again at the pods, gangs and services with any."""
         self.unreadable.version += any(
             True for _ in self.unreadable.of(kinds.CLAIMS)
         )  # their pools may have other nodes
@@ -118,7 +118,7 @@ class Gangs:
         self.served.read_claims()
 
     def recall(self, counts: Mapping[str, tuple[int, bool]]) -> None:
-        """How often an earlier process saw work stop, by uid, and whether the work held GPUs then."""
+        """Number of stops of work seen by an earlier process, by uid; True if the work held GPUs then."""
         self._recalled = dict(counts)
         self.dirty |= {gang.key for gang in self.gangs.values() if uid_of(gang) in counts}
 
@@ -173,7 +173,7 @@ class Gangs:
         self.dirty |= {each.key for each in self.gangs.values() if each.namespace in spaces} if spaces else set()
 
     def update_opt_outs(self, changes: Changes, now_s: float) -> None:
-        """Namespaces, and the windows that opened or closed since."""
+        """Take in namespaces, and the windows opened or closed since."""
         rules = self.cluster.opt_outs
         spaces, moved = rules.update(changes), rules.at(now_s)
         if spaces or moved:
@@ -181,7 +181,7 @@ class Gangs:
             self.served.table = None
 
     def leave_alone(self) -> None:
-        """Look again at everything that is left alone since objects cannot be read, and at what no longer is."""
+        """Look again at everything left alone because of unreadable objects, and at everything left alone no longer."""
         if self._alone_version == self.unreadable.version:
             return
         before, self._alone_version = self.alone_now, self.unreadable.version
@@ -194,7 +194,7 @@ class Gangs:
         self.dirty |= keys
 
     def _key_of(self, kind: kinds.Kind, found: Unread) -> str:
-        """The gang of a pod, a Job or a Workload that cannot be read, as far as that is known."""
+        """The gang of an unreadable pod, Job or Workload, as far as that is known."""
         meta = found.metadata
         if kind is kinds.JOBS:
             return f"uid/{meta.uid}"
@@ -205,7 +205,7 @@ class Gangs:
         return known.key if known is not None else made or pod_facts(Pod(meta)).key
 
     def _left(self, gang: Gang) -> str:
-        """Why a gang is left alone since an object cannot be read; "" where it is not."""
+        """Reason for leaving a gang alone because of an unreadable object; "" for none."""
         service = next((each.service for each in gang.pods.values() if each.service), "")
         return self.alone_now.why(gang.key, gang.namespace, service) or self.queue_left(gang)
 
@@ -220,7 +220,7 @@ class Gangs:
                 self.touch_all()
 
     def touch_all(self) -> None:
-        """Something that all rows depend on changed: models, queues, constraints."""
+        """A common input of all rows changed: models, queues, constraints."""
         self.cluster.stated.clear()
         self.dirty |= self.gangs.keys()
 
@@ -337,22 +337,22 @@ class Gangs:
         return self._built[1]
 
     def place(self, uid: str) -> tuple[Gang, int] | None:
-        """The gang with this uid, and its incarnation; None where there is none."""
+        """The gang with this uid, and its incarnation; None: unknown."""
         gang = self.gangs.get(f"uid/{uid}") or self.gangs.get(uid)
         if gang is None:
             gang = next((each for each in self.gangs.values() if uid_of(each) == uid), None)
         return (gang, incarnation_of(gang)) if gang is not None else None
 
     def alone(self, key: str) -> bool:
-        """Whether a gang is left alone, as far as its row says; one without a row is."""
+        """True if a gang is left alone by its row; a gang without a row is."""
         return bool(self._rows.value(key, "excluded", unknown=True))
 
     def approved(self) -> dict[str, str]:
-        """The annotation that approves what touches it alone, by the uid of the work."""
+        """The annotation that approves actions on it alone, by the uid of the work."""
         return {uid_of(self.gangs[key]): words for key, words in self._approved.items() if key in self.gangs}
 
     def gaps(self) -> Iterable[Gap]:
-        """Why gangs and services are left alone."""
+        """Reasons for gangs and services left alone."""
         yield from self.unreadable.gaps(self.source)
         yield from self.served.gaps(self.source)
         yield from self.cluster.opt_outs.gaps(self.source)
@@ -393,7 +393,7 @@ class Gangs:
             self.cluster.hints.prefer(key, ())
 
     def _row(self, gang: Gang, holding: list[PodFacts], end: End, now_s: float) -> GangRow | None:
-        """The row of a gang. Work that no row can be made of is left out while it waits, and is kept where it runs."""
+        """The row of a gang. Work without a possible row is left out while it waits, and is kept while it runs."""
         try:
             return row_of(gang, self.cluster, holding, end, now_s)
         except Exception as error:  # noqa: BLE001 - whatever an object says, the others are read
@@ -402,7 +402,7 @@ class Gangs:
             return GangRow(values, problems=(problem,))
 
     def _mark_stops(self, gang: Gang, row: GangRow | None) -> None:
-        """Note whether all pods of a gang are to go: what they hold is leaving, also where they do not stop yet."""
+        """Note that all pods of a gang are to go: their GPUs are leaving, also before they stop."""
         stops = row is not None and row.values.get("state") == State.CHECKPOINTING
         if stops != gang.stops:
             gang.stops, self._placed = stops, None
@@ -413,7 +413,7 @@ class Gangs:
             self.dirty.add(key)
 
     def _placements(self) -> PlacementTable:
-        """One row for each GPU, share or instance that a pod holds; built again only when that changes."""
+        """One row for each GPU, share or instance held by a pod; built again only after a change of these."""
         key = (self._rows.layout, self.nodes.version, self.nodes.given)
         if self._placed is None or self._placed[0] != key:
             stopping = {key for key, gang in self.gangs.items() if gang.stops}
@@ -422,7 +422,7 @@ class Gangs:
 
 
 def _may_claim(gang: Gang) -> bool:
-    """Whether the pods that it is to have ask for devices by resource claims."""
+    """True if its future pods request devices by resource claims."""
     if gang.workload is not None:
         return any(each.template.spec.resource_claims for each in gang.workload.spec.pod_sets or ())
     return gang.job is not None and bool(gang.job.spec.template.spec.resource_claims)

@@ -1,6 +1,6 @@
 """Kueue's queues as our queue tree: cohorts and ClusterQueues with their quotas by GPU model.
 
-The quotas of a ClusterQueue are those of flavors. A flavor is the GPU model of the nodes that its labels select.
+The quotas of a ClusterQueue are those of flavors. A flavor is the GPU model of the nodes selected by its labels.
 Instances of MIG count like GPUs, as everywhere in the quota books.
 """
 
@@ -44,7 +44,7 @@ Models = Callable[[Mapping[str, str]], Mapping[str, int]]
 
 @dataclass(slots=True)
 class Objects:
-    """The objects of Kueue that make the tree, by uid."""
+    """The objects of Kueue behind the tree, by uid."""
 
     cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
     cohorts: dict[str, Cohort] = field(default_factory=dict)
@@ -54,14 +54,14 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Where the names in a namespace lead, and which queues admit nothing now."""
+    """The queues behind the names in a namespace, and the queues admitting nothing now."""
 
     behind: Mapping[tuple[str, str], str]  # (namespace, LocalQueue) -> ClusterQueue
     stopped: Mapping[str, str]  # ClusterQueue, or namespace/LocalQueue -> why it admits nothing
 
 
 def admission_of(objects: Objects) -> Admission:
-    """Which ClusterQueue is behind each LocalQueue, and which of both are stopped."""
+    """The ClusterQueue behind each LocalQueue, and the stopped ones of both."""
     stopped: dict[str, str] = {}
     for queue in objects.cluster_queues.values():
         active = condition(queue.status.conditions, "Active")
@@ -79,10 +79,10 @@ def admission_of(objects: Objects) -> Admission:
 
 
 def fair_sharing(objects: Objects) -> str:
-    """How it is known that Kueue shares fairly: the first object that says so; "" where none does.
+    """Evidence of Kueue's fair sharing: the first object with it; "" for none.
 
-    Fair sharing is a setting of Kueue's manager. A manager that has it writes a weighted share into the status of every
-    ClusterQueue and Cohort; one that has it not writes none.
+    Fair sharing is a setting of Kueue's manager. With it the manager writes a weighted share into the status of every
+    ClusterQueue and Cohort; without it, none.
     """
     for kind, found in (("ClusterQueue", objects.cluster_queues), ("Cohort", objects.cohorts)):
         names = sorted(each.metadata.name for each in found.values() if each.status.fair_sharing is not None)
@@ -119,7 +119,7 @@ def build_tree(objects: Objects, models: Sequence[str], gpus_of: Models, source:
 
 
 def check(found: Object) -> None:
-    """Raise `ValueError` where a number of a ClusterQueue or a Cohort is none."""
+    """Raise `ValueError` for an unreadable number of a ClusterQueue or a Cohort."""
     if isinstance(found, ClusterQueue | Cohort):
         groups = found.spec.resource_groups
         _weight(found.spec.fair_sharing)
@@ -171,7 +171,7 @@ def _quotas(queue: Queue, groups: list[ResourceGroup] | None, model_of: Mapping[
 
 
 def _gpus(value: object, flavor: str) -> int:
-    """A quota of GPUs. Raises `ValueError` for a value that is no quantity: that is not a quota of zero."""
+    """A quota of GPUs. Raises `ValueError` for an unreadable value: that is not a quota of zero."""
     found = quantity.parse(value)
     if found is None:
         raise ValueError(f"its quota of flavor {flavor} is {shown(value)}, which is no quantity")
@@ -188,7 +188,7 @@ def _gpu_resources(groups: list[ResourceGroup] | None) -> Iterable[tuple[str, Fl
 
 
 def _model(flavor: ResourceFlavor, gpus_of: Models, source: str, gaps: list[Gap]) -> str:
-    """The GPU model of a flavor: the one of the nodes with its labels; "" where there is none."""
+    """The GPU model of a flavor: the one of the nodes with its labels; "" for none."""
     found = gpus_of(flavor.spec.node_labels or {})
     name = flavor.metadata.name
     if not found:
@@ -204,7 +204,7 @@ def _model(flavor: ResourceFlavor, gpus_of: Models, source: str, gaps: list[Gap]
 
 
 def _weight(sharing: FairSharing | None) -> float:
-    """The weight of fair sharing; 1 where none is stated."""
+    """The weight of fair sharing; 1 if not stated."""
     if sharing is None or sharing.weight is None:
         return 1.0
     value = quantity.parse(sharing.weight)

@@ -1,6 +1,6 @@
-"""Where a Workload is: held back, waiting for a check, admitted, evicted, finished.
+"""The state of a Workload: held back, waiting for a check, admitted, evicted, finished.
 
-A Workload that is evicted has given its quota back, but its pods may still run: they keep their GPUs until they end.
+An evicted Workload has given its quota back, but its pods may still run: they keep their GPUs until they end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OUT = {
 
 
 def gate(workload: Workload) -> int:
-    """What keeps it from starting (`snapshot.Gate`). A group lacks pods until somebody makes others."""
+    """The obstacle to its start (`snapshot.Gate`). A group lacks pods until somebody makes others."""
     reserved = condition(workload.status.conditions, "QuotaReserved")
     at_zero = reserved is not None and reserved.reason == "OnHold"
     if at_zero or is_true(workload.status.conditions, "WaitingForReplacementPods"):
@@ -51,16 +51,16 @@ def gate(workload: Workload) -> int:
 
 
 def _kept_out(workload: Workload) -> Gate:
-    """Who keeps an inactive Workload out: a check or a limit of Kueue, or a person."""
+    """Cause of an inactive Workload: a check or a limit of Kueue (REJECTED), or a person (SUSPENDED)."""
     ended = condition(workload.status.conditions, "Evicted")
     by_kueue = ended is not None and ended.reason.startswith(BY_KUEUE)
     return Gate.REJECTED if by_kueue else Gate.SUSPENDED
 
 
 def waits_for_us(workload: Workload) -> bool:
-    """True where our check or our gate keeps it from starting, or we have deactivated it.
+    """True if our check or our gate keeps it from starting, or we have deactivated it.
 
-    An admission that did not start is taken back, but not that of plain pods: Kueue would delete them.
+    An admission without a start is taken back, but not that of plain pods: Kueue would delete them.
     """
     owners = workload.metadata.owner_references or ()
     if is_true(workload.status.conditions, "Admitted") and any(each.kind == "Pod" for each in owners):
@@ -86,19 +86,19 @@ def elsewhere(workload: Workload, checks: Collection[str]) -> str:
 
 
 def let_start(workload: Workload) -> bool:
-    """True where our check has let it start."""
+    """True if our check has let it start."""
     ready = any(each.name == CHECK and each.state == "Ready" for each in workload.status.admission_checks or ())
     return ready and is_true(workload.status.conditions, "Admitted")
 
 
 def waits_with_quota(workload: Workload) -> bool:
-    """True where Kueue has reserved its quota, and our check has not let it start."""
+    """True if Kueue has reserved its quota, and our check has not let it start."""
     pending = any(each.name == CHECK and each.state == "Pending" for each in workload.status.admission_checks or ())
     return pending and workload.spec.active and _waits_for_checks(workload)
 
 
 def quota_of(workload: Workload) -> SchedulerQuota:
-    """The quota that Kueue has reserved for work that waits. That of plain pods stays: Kueue would delete them."""
+    """Kueue's reserved quota for waiting work. That of plain pods stays: Kueue would delete them."""
     if workload.spec.active and is_true(workload.status.conditions, "QuotaReserved"):
         owners = workload.metadata.owner_references or ()
         stays = not waits_with_quota(workload) or any(each.kind == "Pod" for each in owners)
@@ -110,7 +110,7 @@ def quota_of(workload: Workload) -> SchedulerQuota:
 def stops(workload: Workload) -> bool:
     """True while its pods are to go: it is evicted, deactivated, finished, or a check of it takes its admission back.
 
-    Kueue resets every check when it begins an eviction, and says Evicted=False when it reserves quota again.
+    Kueue resets every check at the start of an eviction, and states Evicted=False at the next reservation of quota.
     """
     known = workload.status.conditions
     if is_true(known, "Evicted") or is_true(known, "Finished") or not workload.spec.active:
@@ -120,7 +120,7 @@ def stops(workload: Workload) -> bool:
 
 
 def left_over(workload: Workload) -> bool:
-    """True where a Retry of our check may be left over, or was taken back and Kueue has not reserved quota since."""
+    """True if a Retry of our check may be left over, or was taken back and Kueue has not reserved quota since."""
     retries = any(each.name == CHECK and each.state == "Retry" for each in workload.status.admission_checks or ())
     if not retries and (workload.kept or not workload.repairs):
         return False
@@ -129,18 +129,18 @@ def left_over(workload: Workload) -> bool:
 
 
 def evictions(workload: Workload | None) -> int:
-    """How often it was evicted, as Kueue counts."""
+    """Number of its evictions, as counted by Kueue."""
     stats = workload.status.scheduling_stats if workload is not None else None
     return sum(each.count for each in stats.evictions or ()) if stats is not None else 0
 
 
 def replaced(workload: Workload, other: Workload) -> bool:
-    """True where another Workload of the same Job counts: an elastic Job that grows has two for a while."""
+    """True if another Workload of the same Job counts: a growing elastic Job has two for a while."""
     return workload.metadata.uid != other.metadata.uid and _progress(workload) < _progress(other)
 
 
 def _progress(workload: Workload) -> int:
-    """How far it is; one that has ended counts less than one that waits."""
+    """Its progress; an ended one counts less than a waiting one."""
     known = workload.status.conditions
     if is_true(known, "Finished"):
         return 0
@@ -153,9 +153,9 @@ def _waits_for_checks(workload: Workload) -> bool:
 
 
 def _out_of_its_queue(workload: Workload) -> Gate | None:
-    """Why Kueue itself keeps it out of its queue after an eviction; None where it does not.
+    """The gate by which Kueue itself keeps it out of its queue after an eviction; None: it does not.
 
-    Activation brings back what a person deactivated. What a check or a limit deactivated stays out for good: Kueue 0.19
+    Activation brings back work deactivated by a person. A deactivation by a check or a limit stays for good: Kueue 0.19
     looks at the reason of the deactivation (recording 23).
     """
     requeued = condition(workload.status.conditions, "Requeued")

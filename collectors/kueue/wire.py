@@ -1,4 +1,4 @@
-"""Objects of Kueue (v1beta2), only with the fields that are used."""
+"""Objects of Kueue (v1beta2), reduced to the fields in use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 
 
 class PodSetAssignment(Struct):
-    """What one set of pods got."""
+    """Assignment of one set of pods."""
 
     name: str
     count: Count | None = None
@@ -39,20 +39,20 @@ class CheckState(Struct):
 
 
 class Eviction(Struct):
-    """How often a workload was evicted for one reason."""
+    """Number of evictions of a workload for one reason."""
 
     reason: str = ""
     count: Count = 0
 
 
 class SchedulingStats(Struct):
-    """Counts that Kueue keeps of a workload."""
+    """Kueue's counts for a workload."""
 
     evictions: list[Eviction] | None = None
 
 
 class TopologyRequest(Struct):
-    """The topology that a set of pods asks for, by the label of a level."""
+    """The topology requested by a set of pods, by the label of a level."""
 
     required: str | None = None
     preferred: str | None = None
@@ -69,7 +69,7 @@ class PodSet(Struct):
 
 
 class WorkloadSpec(Struct):
-    """What a workload asks for."""
+    """The request of a workload."""
 
     active: bool = True
     pod_sets: list[PodSet] | None = None
@@ -79,14 +79,14 @@ class WorkloadSpec(Struct):
 
 
 class ReclaimablePods(Struct):
-    """Pods of a set whose quota is free again, since they ended."""
+    """Pods of a set with quota free again after their end."""
 
     name: str
     count: Count
 
 
 class WorkloadStatus(Struct):
-    """Where a workload is."""
+    """The state of a workload."""
 
     admission: Admission | None = None
     conditions: list[Condition] | None = None
@@ -107,7 +107,7 @@ class Workload(Object):
     repairs: bool = False  # not of the server: our check says that a Retry was taken back
 
     def shrink(self) -> None:
-        """Also: who deactivated it, and the message of our check, are read now."""
+        """Also read the author of its deactivation, and the message of our check, now."""
         for check in self.status.admission_checks or ():
             self.repairs = self.repairs or (check.name == CHECK and f": {REPAIR}: " in check.message)
             check.message = ""
@@ -120,7 +120,7 @@ class Workload(Object):
 
 
 class FlavorResource(Struct):
-    """Quota of one resource of one flavor; a limit that is absent is no limit."""
+    """Quota of one resource of one flavor; an absent limit is no limit."""
 
     name: str
     nominal_quota: Any = 0
@@ -136,7 +136,7 @@ class FlavorQuotas(Struct):
 
 
 class ResourceGroup(Struct):
-    """Flavors in the order in which they are tried."""
+    """Flavors in their order of trial."""
 
     flavors: list[FlavorQuotas] | None = None
 
@@ -149,7 +149,7 @@ class BorrowWithin(Struct):
 
 
 class QueuePreemption(Struct):
-    """Which work a queue may preempt."""
+    """Work that a queue may preempt."""
 
     within_cluster_queue: str = "Never"
     reclaim_within_cohort: str = "Never"
@@ -188,11 +188,11 @@ class ClusterQueueSpec(Struct):
 
 
 class Shared(Struct):
-    """The state of fair sharing. Its figures change with each admission; only that it is there counts."""
+    """The state of fair sharing. Its figures change with each admission; only its presence counts."""
 
 
 class QueueStatus(Struct):
-    """Whether a queue admits work. Kueue writes `fair_sharing` only while its manager shares fairly."""
+    """State of a queue's admission. Kueue writes `fair_sharing` only while its manager shares fairly."""
 
     conditions: list[Condition] | None = None
     fair_sharing: Shared | None = None
@@ -212,7 +212,7 @@ class ClusterQueue(Object):
 
 
 class CohortSpec(Struct):
-    """The quotas that a cohort adds to those of its queues."""
+    """The quotas added by a cohort to those of its queues."""
 
     parent_name: str = ""
     resource_groups: list[ResourceGroup] | None = None
