@@ -1,1 +1,1 @@
-"""The tables: actions, guards and verbs, and what each capability remembers (`memory.py`). One row each."""
+"""The tables: actions, guards and verbs, and the memory of each capability (`memory.py`). One row each."""

@@ -1,8 +1,8 @@
-"""The capabilities that remember something, in the order in which they follow a tick.
+"""The capabilities with a memory, in the order in which they follow a tick.
 
-`reconcile` folds over this table (core/model/capability.py). Each row has the reason for its place: what it reads that
-a row above has changed. The order counts for `absorb` and for notes. After the plan each row writes what it alone owns,
-so there the order is free.
+`reconcile` folds over this table (core/model/capability.py). Each row has the reason for its place: the values changed
+by a row above and read by it. The order counts for `absorb` and for notes. After the plan each row writes its own part
+alone, so there the order is free.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ CAPABILITIES: tuple[Capability, ...] = (
 
 
 def absorb(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory after each capability has followed what the tick shows."""
+    """Memory after each capability has followed the tick."""
     for capability in CAPABILITIES:
         if capability.absorb is not None and (capability.blind or not tick.blind):
             memory = capability.absorb(memory, tick)
@@ -180,7 +180,7 @@ def absorb(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def commit(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory after each capability has kept what was decided."""
+    """Memory after each capability has kept its part of the decision."""
     for capability in CAPABILITIES:
         if capability.commit is not None:
             memory = capability.commit(memory, planned)

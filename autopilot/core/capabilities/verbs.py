@@ -1,4 +1,4 @@
-"""The deeds, as one table: what a proposal shows, what an instruction asks, and words for a deed of unknown reason.
+"""The deeds, as one table: content of a proposal, request of an instruction, and words for a deed of unknown reason.
 
 One file for each deed. A new deed is its file and a row here.
 """

@@ -1,1 +1,1 @@
-"""Derived values that are declared once, and kept while their inputs are the same objects."""
+"""Derived values, declared once, and kept while their inputs are the same objects."""

@@ -1,15 +1,16 @@
 """Facts: values that follow from others, each declared once as a row of a table.
 
-A row names a plain function and its inputs, which are rows above it. So there is no cycle, and mypy checks the inputs
-against the parameters of the function. The first rows of a table are roots: parts of what the table was made from.
+Theory of operation. A row names a plain function and its inputs, which are rows above it. So there is no cycle, and
+mypy checks the inputs against the parameters of the function. The first rows of a table are roots: parts of the table's
+own members.
 
-A fact is computed at its first use. `Kept` remembers it with its inputs. The next table that uses the same `Kept` takes
-the value over while every input is the same object (a number: an equal one), in the same tick or in a later one. It
-never changes a value, only the time that it takes. Three rules follow:
+A fact is computed at its first use. `Kept` remembers it with its inputs. The next table with the same `Kept` takes the
+value over while every input is the same object (a number: an equal one), in the same tick or in a later one. It never
+changes a value, only the time for it. Three rules follow:
 
 - A function reads nothing but its arguments, and changes neither them nor later its result.
 - Roots are as narrow as the functions allow: a fact of the queues stays while the workloads change.
-- What a tick changes as it plans (the what-if, quota, the plan) is no fact.
+- State changed by a tick as it plans (the what-if, quota, the plan) is no fact.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Kept:
 
 
 class Table:
-    """The base of a table of facts. A subclass is a dataclass that has `kept`, and rows without annotations."""
+    """The base of a table of facts. A subclass is a dataclass with `kept`, and with rows without annotations."""
 
     if TYPE_CHECKING:
         kept: Kept
@@ -53,7 +54,7 @@ class Fact:
         self.name = name
 
     def __get__(self, table: Table | None, owner: type | None = None) -> Any:
-        """The value, computed where it is not kept; the row itself for the class."""
+        """The value, computed if it is not kept; the row itself for the class."""
         if table is None:
             return self
         inputs = tuple(getattr(table, each.name) for each in self.inputs)
@@ -68,12 +69,12 @@ class Fact:
 
 
 class Root(Fact):
-    """A row that is read from the table's own members."""
+    """A row read from the table's own members."""
 
     __slots__ = ()
 
     def __get__(self, table: Table | None, owner: type | None = None) -> Any:
-        """The part of the table that it names."""
+        """The part of the table named by it."""
         if table is None:
             return self
         value = table.__dict__[self.name] = self.function(table)
@@ -86,7 +87,7 @@ def fact(function: Callable[[*Inputs], Value], *inputs: *Inputs) -> Value:
 
 
 def root(read: Callable[[Any], Value]) -> Value:
-    """A row that reads a part of what the table was made from."""
+    """A row that reads a part of the table's own members."""
     return cast("Value", Root(read, ()))
 
 

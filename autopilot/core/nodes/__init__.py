@@ -1,1 +1,1 @@
-"""Nodes: requests for more of them where work does not fit, and offers of those that nothing needs."""
+"""Nodes: requests for more of them for work without a fit, and offers of unneeded ones."""

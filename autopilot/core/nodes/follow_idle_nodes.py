@@ -1,4 +1,4 @@
-"""Nodes that nothing needs: since when, and which of them are offered back."""
+"""Unneeded nodes: the start of their idle time, and the offers of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autopilot.core.model.records import Outcome, OutcomeKind
 
 
 def remember_idle_nodes(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory after a plan: since when each node is unneeded. Nodes that are gone are forgotten."""
+    """Memory after a plan: the start of the unneeded time of each node. Vanished nodes are forgotten."""
     if not planned.policy.capacity.pools and not memory.nodes.offered_s:
         return memory
     there = set(planned.observation.snapshot.nodes.id.tolist())
@@ -31,7 +31,7 @@ def settle_offers(
 ) -> ControllerMemory:
     """Memory after the outcomes of a tick: an offer stands, or is taken back, once its actuator says so.
 
-    Where the action does not act, no offer stands: the actuator takes those back that it finds.
+    While the action does not act, no offer stands: the actuator takes back those that it finds.
     """
     if not policy.modes.acts(Effect.OFFER):
         return replace(memory, nodes=replace(memory.nodes, offered_s={})) if memory.nodes.offered_s else memory
@@ -51,6 +51,6 @@ def settle_offers(
 
 
 def being_offered(memory: ControllerMemory) -> set[str]:
-    """Nodes whose offer is being made or taken back."""
+    """Nodes with an offer being made or taken back."""
     effects = (entry.instruction for entry in memory.effects.in_flight.values())
     return {each.subject.uid for each in effects if each.operation.offers is not None}

@@ -1,4 +1,4 @@
-"""Requests for nodes: what is open, and when a gang may ask again."""
+"""Requests for nodes: open ones, and the time after which a gang may ask again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def open_requests(memory: ControllerMemory) -> Mapping[str, tuple[str, int]]:
 
 
 def follow_requests(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory after a fresh and complete view: without gangs that wait no more, or that may ask again."""
+    """Memory after a fresh and complete view: without gangs that wait no more, or may ask again."""
     if not memory.nodes.requested_s:
         return memory
     work, retry_s = tick.observation.snapshot.workloads, tick.policy.capacity.retry_s
@@ -32,7 +32,7 @@ def follow_requests(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def enter_requests(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory with the gangs for which nodes are asked for from now on."""
+    """Memory with the gangs with a request for nodes from now on."""
     now_s = planned.now_s
     new = {each.subject.uid: now_s for each in planned.plan.proposals if each.accepted and each.change.asks_nodes}
     return (

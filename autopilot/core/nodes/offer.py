@@ -14,7 +14,7 @@ KIND: Final = "offer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer(Deed):
-    """Mark an idle node as one that may be removed, or end that."""
+    """Mark an idle node as removable, or end that."""
 
     about: ClassVar[SubjectKind] = SubjectKind.NODE
     planned_anew: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class Offer(Deed):
         return self.on
 
     def shown(self, row: int, snapshot: ClusterSnapshot) -> str:
-        """Whether the node goes or stays; approvals of earlier versions have these words."""
+        """The node goes or stays; approvals of earlier versions have these words."""
         return "|cordon" if self.on else "|uncordon"
 
     def seen(self, subject: Subject, world: World) -> bool:

@@ -1,7 +1,7 @@
-"""Offer nodes back that nothing needs, and take an offer back when something does. Nodes are never removed here.
+"""Offer unneeded nodes back, and take an offer back once they are needed. Nodes are never removed here.
 
-A node is needed while work is on it or is planned to start there, room is held on it, or work waits that it suits. Each
-pool also keeps `capacity.spare_nodes` and the number of nodes that the demand mix expects to fill within
+A node is needed while work is on it or is planned to start there, room is held on it, or it suits waiting work. Each
+pool also keeps `capacity.spare_nodes` and the number of nodes expected by the demand mix to fill within
 `capacity.unneeded_s`. No node is offered while the mix abstains, since future demand is unknown then.
 """
 
@@ -35,7 +35,7 @@ MOST_LOOKED_AT = 200
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One proposal for each node whose offer begins or ends."""
+    """One proposal for each node with an offer that begins or ends."""
     memory, nodes = ctx.memory, ctx.observation.snapshot.nodes
     if not ctx.policy.capacity.pools and not memory.nodes.offered_s:
         return
@@ -56,7 +56,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _unneeded(ctx: Context) -> Bools:
-    """Nodes of the pools of the policy that nothing needs, now or as expected. Shape [nodes]."""
+    """Unneeded nodes of the pools of the policy, now and as expected. Shape [nodes]."""
     snapshot, whatif = ctx.observation.snapshot, ctx.whatif
     nodes, pools = snapshot.nodes, snapshot.names.pools
     codes = [pools.index(pool) for pool in ctx.policy.capacity.pools if pool in pools]
@@ -79,13 +79,13 @@ def _unneeded(ctx: Context) -> Bools:
 
 
 def _since_s(ctx: Context, row: int) -> tuple[bool, float, int]:
-    """Order in which nodes stay: those that are offered go first, then those that were needed longest ago."""
+    """Order in which nodes stay: offered ones go first, then those needed longest ago."""
     name = str(ctx.observation.snapshot.nodes.id[row])
     return name not in ctx.memory.nodes.offered_s, ctx.memory.nodes.idle_nodes_s.get(name, ctx.now_s), -row
 
 
 def _expected_nodes(ctx: Context, mix: ExpectedMix, gpus: int) -> int:
-    """Number of nodes with `gpus` GPUs that the mix expects to fill within `capacity.unneeded_s`."""
+    """Number of nodes with `gpus` GPUs expected by the mix to fill within `capacity.unneeded_s`."""
     arrivals = arrivals_within(mix, ctx.policy.capacity.unneeded_s)
     return ceil(float(arrivals @ np.array([kind.gpus for kind in mix.kinds], float)) / gpus) if len(mix.kinds) else 0
 
@@ -105,7 +105,7 @@ def _draft(ctx: Context, row: int, case: Case, *why: Evidence, on: bool) -> Verb
 
 
 def timers(ctx: Context) -> list[float]:
-    """When a node has been unneeded for long enough."""
+    """Times at which nodes have been unneeded for long enough."""
     memory = ctx.memory
     since_s = [
         memory.nodes.idle_nodes_s.get(name, ctx.now_s)

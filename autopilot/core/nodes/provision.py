@@ -1,4 +1,4 @@
-"""Ask the autoscaler of the cluster for the nodes of a gang that waits. It is done when the gang has started."""
+"""Ask the autoscaler of the cluster for the nodes of a waiting gang. It is done once the gang has started."""
 
 from __future__ import annotations
 

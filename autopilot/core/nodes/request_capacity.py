@@ -1,11 +1,10 @@
-"""Ask the autoscaler of the cluster for nodes, for gangs that do not fit on those that there are.
+"""Ask the autoscaler of the cluster for nodes, for gangs without a fit on the present ones.
 
 A gang asks once it has waited `capacity.after_s`, its quota allows its start, and no start is planned for it before new
-nodes would arrive. Only pools that `capacity.pools` names grow, up to the number of nodes given there. What a new node
-of a pool offers is known from the nodes of the pool that exist. What is free now counts first, for one gang after the
-other.
+nodes would arrive. Only pools named by `capacity.pools` grow, up to the number of nodes given there. The offer of a new
+node of a pool is known from the existing nodes of the pool. Free GPUs count first, for one gang after the other.
 
-Replicas of services do not ask: their pods exist, and an autoscaler sees pods that find no node.
+Replicas of services do not ask: their pods exist, and an autoscaler sees pods without a node.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ NO_ROOM = frozenset({Code.CAPACITY, Code.FRAGMENTED, Code.TOPOLOGY, Code.RESERVE
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A pool that can grow: a node of it as the pattern of new ones, and the nodes that may still come."""
+    """A pool that can grow: a node of it as the pattern of new ones, and the number of nodes that may still come."""
 
     pool: str
     pattern: int  # row
@@ -97,9 +96,9 @@ def _elsewhere(ctx: Context) -> None:
 
 
 def _take_free(ctx: Context, shape: Shape, free: I32) -> int:
-    """Members that the nodes of now take beside those of earlier gangs; `free` [nodes] is reduced by them.
+    """Members taken by the present nodes beside those of earlier gangs; `free` [nodes] is reduced by them.
 
-    A gang that must lie in one domain counts none: it needs new nodes for all.
+    A gang bound to one domain counts none: it needs new nodes for all.
     """
     if shape.topology not in {Topology.NONE, Topology.SPREAD}:
         return 0
@@ -113,7 +112,7 @@ def _take_free(ctx: Context, shape: Shape, free: I32) -> int:
 def _growths(ctx: Context) -> list[Growth]:
     """Pools of the policy with room for more nodes, in its order.
 
-    Nodes that are ready, and those that are asked for already, count.
+    Ready nodes, and those asked for already, count.
     """
     nodes, names = ctx.observation.snapshot.nodes, ctx.observation.snapshot.names.pools
     asked: Counter[str] = Counter()
@@ -129,7 +128,7 @@ def _growths(ctx: Context) -> list[Growth]:
 
 
 def _members_on_new(ctx: Context, shape: Shape, growth: Growth) -> int:
-    """Members of a gang that an empty node like those of the pool takes."""
+    """Members of a gang on an empty node like those of the pool."""
     nodes, at = ctx.observation.snapshot.nodes, np.array([growth.pattern], np.int32)
     if not suitable_models(nodes, shape, ctx.gpu_memory_mib, at)[0]:
         return 0
@@ -144,12 +143,12 @@ def _members_on_new(ctx: Context, shape: Shape, growth: Growth) -> int:
 
 
 def _may_span(shape: Shape, members: int) -> bool:
-    """Whether new nodes can be promised to be in one domain: only one node is."""
+    """True if new nodes suffice for the topology: only one node is sure to be in one domain."""
     return shape.topology in {Topology.NONE, Topology.SPREAD} or members >= shape.members + (shape.tail > 0)
 
 
 def _starts_soon(ctx: Context, row: int) -> bool:
-    """Whether room is held for the gang, for a start before new nodes would take work."""
+    """True if room is held for the gang, for a start before new nodes would take work."""
     soon_s = ctx.now_s + ctx.policy.capacity.arrives_s
     starts_s = min((held.start_s for held in ctx.plan.held if held.row == row), default=inf)
     return starts_s <= soon_s
@@ -175,7 +174,7 @@ def _draft(ctx: Context, row: int, shape: Shape, pool: str, nodes: int, members:
 
 
 def timers(ctx: Context) -> list[float]:
-    """When a gang has waited long enough, and when one may ask again."""
+    """Times at which a gang has waited long enough, and at which one may ask again."""
     rules, work = ctx.policy.capacity, ctx.observation.snapshot.workloads
     submit_s = work.submit_s[work.state == State.PENDING]
     times_s: list[float] = (submit_s + rules.elsewhere_s).tolist() if rules.elsewhere_s else []

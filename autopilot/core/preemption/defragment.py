@@ -1,7 +1,6 @@
-"""Move running gangs so that a waiting gang fits. Every moved gang continues elsewhere, and protected work is never
-moved.
+"""Move running gangs so that a waiting gang fits. Every moved gang continues elsewhere; protected work is never moved.
 
-Enough GPUs are free, but not in a shape that the gang can use (core/search/moves.py).
+Enough GPUs are free, but not in a shape of use to the gang (core/search/moves.py).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SHAPES = frozenset({Code.FRAGMENTED, Code.TOPOLOGY, Code.MIG_GEOMETRY})
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Moves for gangs that wait although enough GPUs are free, in the order of service."""
+    """Moves for gangs waiting although enough GPUs are free, in the order of service."""
     keys, paused = scheduling_signatures(ctx), is_paused(ctx.memory, NAME)
     for at in within_steps(ctx, ctx.waiting(SHAPES)):
         if at in ctx.plan.moves_tried:
@@ -53,13 +52,13 @@ def moves_draft(ctx: Context, at: int, found: Scenario) -> AdmitDraft | Pipeline
 
 
 def acts(ctx: Context) -> bool:
-    """True when the mode lets it act without a person, and it is neither capped nor paused by a storm."""
+    """True if the mode lets it act without a person, and it is neither capped nor paused by a storm."""
     able = not is_capped(ctx.memory, NAME) and not is_paused(ctx.memory, NAME)
     return ctx.policy.modes.defragment == Mode.AUTO and able
 
 
 def timers(ctx: Context) -> list[float]:
-    """When running work becomes movable."""
+    """Times at which running work becomes movable."""
     return displacing_timers_s(ctx, on=ctx.policy.modes.defragment != Mode.OFF)
 
 

@@ -1,12 +1,12 @@
-"""Move running gangs so that a gang which the demand mix expects fits when it comes.
+"""Move running gangs so that a gang expected by the demand mix fits on arrival.
 
-For each kind of gang that the mix expects and that does not fit now, it looks for the cheapest moves that make room
-for one gang (core/preemption/moves_ahead.py). They are worth the waiting that they save: the time between the arrival,
-which is uncertain, and the moment at which the gang would fit without them. That is when running work ends by
-prediction or, where `defragment` acts by itself, as soon as its moves are done. Of the moves that are worth their cost
-by the margin of hysteresis, the fewest are proposed.
+For each kind of gang that is expected and does not fit now, it looks for the cheapest moves with room for one gang
+(core/preemption/moves_ahead.py). They are worth the saved waiting: the time between the arrival, which is uncertain,
+and the moment at which the gang would fit without them. That is the predicted end of running work or, if `defragment`
+acts by itself, the end of its moves. Of the moves worth their cost by the margin of hysteresis, the fewest are
+proposed.
 
-It proposes nothing while work waits: free capacity is for that work first. It abstains where the mix does.
+It proposes nothing while work waits: free capacity is for that work first. It abstains if the mix does.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _peak_hours(ctx: Context) -> Hours | None:
 
 
 def _wants(ctx: Context, mix: ExpectedMix, bound: int) -> list[_Want]:
-    """Expected gangs of whole GPUs that do not fit now, those with most expected GPUs first."""
+    """Expected gangs of whole GPUs without a fit now, those with most expected GPUs first."""
     wants = []
     for gang in expected_gangs(ctx, mix):
         if ctx.plan.steps >= bound:
@@ -96,7 +96,7 @@ def _wants(ctx: Context, mix: ExpectedMix, bound: int) -> list[_Want]:
 
 
 def _may_move(ctx: Context) -> Bools:
-    """Work that may be moved ahead: single jobs of whole GPUs that are at work and settled. Shape [workloads]."""
+    """Work that may be moved ahead: single jobs of whole GPUs, at work and settled. Shape [workloads]."""
     snapshot, rules, at_s = ctx.observation.snapshot, ctx.policy.defragment_ahead, ctx.review_now_s
     work = snapshot.workloads
     may = (work.state == State.RUNNING) & (work.service < 0) & (work.gpu_milli == 0) & (work.mig_profile < 0)
@@ -108,7 +108,7 @@ def _may_move(ctx: Context) -> Bools:
 
 
 def _draft(ctx: Context, want: _Want, cleared: Cleared) -> MoveDraft | None:
-    """The moves with what they are worth; None where that does not exceed their cost by the margin."""
+    """The moves with their worth; None if it does not exceed their cost by the margin."""
     policy, gpus = ctx.policy, want.shape.gpus
     weight = ctx.price_weight(cleared.node)
     moved_s = policy.hysteresis.dwell_s + policy.preemption.grace_s if defragment.acts(ctx) else inf
@@ -143,11 +143,11 @@ def _draft(ctx: Context, want: _Want, cleared: Cleared) -> MoveDraft | None:
 
 
 def _saved_s(want: _Want, ahead_s: float, moved_s: float) -> float:
-    """Waiting that the first gang of this kind is spared on average, if it fits from the start instead of
-    `by_itself_s` on, or `moved_s` after it comes.
+    """Mean waiting saved for the first gang of this kind (s).
 
-    Gangs come at random (Poisson), so that the first comes after an exponential time A: the mean of
-    min(moved_s, by_itself_s - A) where that is positive.
+    It fits from the start instead of from `by_itself_s` on, or `moved_s` after its arrival. Gangs come at random
+    (Poisson), so that the first comes after an exponential time A: the mean of min(moved_s, by_itself_s - A), counted
+    if positive.
     """
     rate = want.arrivals / ahead_s
 

@@ -1,8 +1,8 @@
-"""Moves that make room for a gang which is only expected: it has no row, no queue and no turn yet.
+"""Moves with room for a gang that is only expected: it has no row, no queue and no turn yet.
 
-Work that is about to end by itself counts as gone. The cheapest gangs that block the rest are taken off the what-if,
-and each must find another place that neither the expected gang nor the work about to end needs. A gang that finds none
-stays, and the search continues without it.
+Work about to end by itself counts as gone. The cheapest blocking gangs are taken off the what-if, and each must find
+another place, needed neither by the expected gang nor by the work about to end. A gang without one stays, and the
+search continues without it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Cleared:
 
 
 def fits_from_s(ctx: Context, shape: Shape) -> float:
-    """When a gang of this shape fits without moves, if no other work starts before: at predicted ends; inf for
-    never.
+    """Time of the first fit of a gang of this shape without moves, if no other work starts before; inf for never.
+
+    It is one of the predicted ends.
     """
     ctx.plan.spend(STEPS_A_LOOK + len(ctx.whatif.node_free) // 10)
     nodes, gpus = ctx.observation.snapshot.nodes, ctx.observation.snapshot.gpus
@@ -62,9 +63,9 @@ def fits_from_s(ctx: Context, shape: Shape) -> float:
 
 
 def clear_for(ctx: Context, shape: Shape, may_move: Bools, soon: I32) -> Cleared | None:
-    """The cheapest moves that make room for this shape; None where none do, or none are needed.
+    """The cheapest moves with room for this shape; None if none suffice, or none are needed.
 
-    `may_move` [workloads]: gangs that may be moved. `soon`: rows of work that is about to end by itself.
+    `may_move` [workloads]: movable gangs. `soon`: rows of work about to end by itself.
     """
     whatif = ctx.whatif
     mark = let_leave(ctx)
@@ -106,7 +107,7 @@ def clear_for(ctx: Context, shape: Shape, may_move: Bools, soon: I32) -> Cleared
 def _on_paper(
     ctx: Context, shape: Shape, targets: Sequence[Target], soon: Mapping[int, Layout], search: Search
 ) -> tuple[Cleared | None, set[int]]:
-    """The moves of these gangs, and those that find no other place. The what-if is left as it was."""
+    """The moves of these gangs, and those without another place. The what-if is left as it was."""
     whatif, gpus = ctx.whatif, ctx.observation.snapshot.gpus
     search.steps += (len(targets) + 1) * (STEPS_A_PLACE + len(search.room) // 50)
     held = {target.row: whatif.layout_of(target.row) for target in targets}

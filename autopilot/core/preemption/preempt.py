@@ -1,6 +1,6 @@
-"""Preempt lower priority in the same queue and, where the policy shares time, work of a lower index.
+"""Preempt lower priority in the same queue and, if the policy shares time, work of a lower index.
 
-The preemption is weighed: the value of the waiting that it saves must exceed the lost work by the margin.
+The preemption is weighed: the value of the saved waiting must exceed the lost work by the margin.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SHARED_TIME = Case(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Preemptions inside queues, for gangs that still wait, in the order of service."""
+    """Preemptions inside queues, for gangs still waiting, in the order of service."""
     within = ctx.quota.rules.within
     if within is not None and _outranked(ctx):
         work = ctx.observation.snapshot.workloads
@@ -64,7 +64,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _outranked(ctx: Context) -> bool:
-    """True when some running work has a lower priority than a waiting gang, in any queue."""
+    """True if some running work has a lower priority than a waiting gang, in any queue."""
     work = ctx.observation.snapshot.workloads
     running = work.priority[holding_mask(work)]
     waiting = work.priority[ctx.pending[~ctx.plan.taken]]
@@ -80,7 +80,7 @@ def _lowest_priorities(ctx: Context) -> dict[int, int]:
 
 
 def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
-    """Propose to start one gang in place of lower priorities, or note why it may not."""
+    """Propose to start one gang in place of lower priorities, or note the reason against it."""
     found = ctx.too_early(at) or find_scenario(ctx, at, within)
     if isinstance(found, Scenario):
         worth = worth_gpu_s(ctx, at, found)
@@ -90,7 +90,10 @@ def _displace(ctx: Context, at: int, within: Takes, submit: Submit) -> None:
 
 
 def timers(ctx: Context) -> list[float]:
-    """When running work becomes preemptible. With time sharing, each review: indices change as work runs."""
+    """Times at which running work becomes preemptible.
+
+    With time sharing, also each review: indices change as work runs.
+    """
     on = ctx.policy.modes.preempt != Mode.OFF
     timers_s = displacing_timers_s(ctx, on=on)
     if on and ctx.policy.preemption.time_sharing and len(ctx.pending):

@@ -1,9 +1,9 @@
-"""Reclaim what queues use above their share, for a queue below its own share.
+"""Reclaim GPUs of queues above their share, for a queue below its own share.
 
 The rule set names the queues and the victim order. The cheapest sufficient set is taken: elastic gangs shrink first,
-and a victim that fits elsewhere is moved. Inside its guarantee a queue reclaims by contract: neither weighed nor
-budgeted. Above it the reclaim is weighed like every disruption. Where no work may be reclaimed, moves alone are tried.
-Where GPUs that are owed are scattered, others move together.
+and a victim with a fit elsewhere is moved. Inside its guarantee a queue reclaims by contract: neither weighed nor
+budgeted. Above it the reclaim is weighed like every disruption. If no work may be reclaimed, moves alone are tried. If
+owed GPUs are scattered, others move together.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ OWED = 40
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Reclaims across queues, first those by contract; each in the order of service of the gangs that still wait."""
+    """Reclaims across queues, first those by contract; each in the order of service of the gangs still waiting."""
     if ctx.quota.rules.across is None or ctx.quota.rules.at_once or len(ctx.quota.snapshot.queues.id) <= 2:
         return
     refused: dict[int, Miss] = {}
@@ -105,7 +105,7 @@ def _by_contract_first(ctx: Context) -> tuple[list[int], list[int]]:
 
 
 def take_at_once(ctx: Context, at: int, submit: Submit) -> bool:
-    """Reclaim for one gang at its turn, under rule sets that preempt at once. True when it was decided."""
+    """Reclaim for one gang at its turn, under rule sets that preempt at once. True once it was decided."""
     if ctx.quota.snapshot.workloads.gate[ctx.pending[at]] != Gate.OPEN:
         return False
     miss = ctx.too_early(at) or _try(ctx, at, None, submit)
@@ -137,14 +137,15 @@ def release_quota(ctx: Context, at: int, held_for: Mapping[int, tuple[int, float
 
 
 def _could_take(ctx: Context, at: int) -> bool:
-    """True when the gang at `at` would find victims if its preemption delay were over."""
+    """True if the gang at `at` would find victims after its preemption delay."""
     across = ctx.quota.rules.across
     return across is not None and isinstance(find_scenario(ctx, at, across, contract=ctx.owed(at)), Scenario)
 
 
 def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
-    """Propose the reclaim for one gang, or note why it has none. `key`: its scheduling signature, to look for moves;
-    None: do not.
+    """Propose the reclaim for one gang, or note the reason against it.
+
+    `key`: its scheduling signature, to look for moves; None: do not.
     """
     across = ctx.quota.rules.across
     contract = ctx.owed(at)
@@ -175,13 +176,13 @@ def _try(ctx: Context, at: int, key: int | None, submit: Submit) -> Miss | None:
 
 
 def _none_apart(ctx: Context, at: int) -> Refusal:
-    """The answer of the search under `_not_sharing` where all work that runs shares time, and its steps."""
+    """The answer of the search under `_not_sharing` if all running work shares time, and its steps."""
     ctx.plan.spend(len(ctx.quota.snapshot.queues.id) * STEPS_A_QUEUE)
     return Refusal(Code.CAPACITY, 0.0, ctx.quota.claim(int(ctx.pending[at]), ctx.pending_table.least_gpus[at]).gpus)
 
 
 def _not_sharing(ctx: Context, across: Takes) -> Takes:
-    """The same without victims in queues that share time: there the index decides, not the share."""
+    """The same without victims in queues with time sharing: there the index decides, not the share."""
 
     def takes(ledger: QuotaLedger, claim: Claim, running: Sequence[Claim], room: Room) -> tuple[Target, ...] | Refusal:
         others = Running(each for each in running if not ctx.lending.sharing(each.queue))
@@ -191,7 +192,7 @@ def _not_sharing(ctx: Context, across: Takes) -> Takes:
 
 
 def timers(ctx: Context) -> list[float]:
-    """When running work becomes preemptible."""
+    """Times at which running work becomes preemptible."""
     return displacing_timers_s(ctx, on=ctx.policy.modes.reclaim_borrowed != Mode.OFF)
 
 

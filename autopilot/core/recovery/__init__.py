@@ -1,1 +1,1 @@
-"""Recovery: work that cannot go on where it is, nodes that must take no more, and work that runs for too long."""
+"""Recovery: work that cannot go on in its place, nodes closed to new work, and work beyond its run time."""

@@ -34,7 +34,7 @@ class Cordon(Deed):
         return self.on
 
     def shown(self, row: int, snapshot: ClusterSnapshot) -> str:
-        """Whether it closes or opens."""
+        """The direction: close or open."""
         return f"|{self.wish}"
 
     def seen(self, subject: Subject, world: World) -> bool:

@@ -1,4 +1,4 @@
-"""Proposals of the action `recover` to cordon a node that must be restarted, and to open it when it is sound again."""
+"""Proposals of the action `recover` to cordon a node in need of a restart, and to open it once it is sound again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ASKS = {
 
 
 def propose_cordons(ctx: Context, submit: Submit) -> None:
-    """Cordon nodes that must be restarted, and open them when they are sound again. Errors of GPUs are noted."""
+    """Cordon nodes in need of a restart, and open them once they are sound again. Errors of GPUs are noted."""
     snapshot = ctx.observation.snapshot
     _note_errors(ctx)
     broken = condemning(ctx.memory, snapshot)
@@ -46,7 +46,7 @@ def propose_cordons(ctx: Context, submit: Submit) -> None:
 
 
 def _note_errors(ctx: Context) -> None:
-    """One note for each GPU that an error keeps from new work."""
+    """One note for each GPU kept from new work by an error."""
     snapshot = ctx.observation.snapshot
     remedy = gpu_remedies(snapshot.gpus)
     for gpu in np.flatnonzero((remedy > Remedy.NONE) & ~under_recut(ctx.memory, snapshot)).tolist():

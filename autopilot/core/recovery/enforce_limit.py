@@ -1,9 +1,9 @@
-"""Suspend work that exceeds its run-time limit, or whose tenant exceeds its usual spending, after a warning.
+"""Suspend work beyond its run-time limit, or of a tenant beyond its usual spending, after a warning.
 
 The owner declares the run-time limit. Work past its limit is warned; `enforcement.grace_s` later it is asked to save
-and leave, and stays suspended until a person lets it continue. A tenant whose use of the last day exceeds its mean day
-by far (core/recovery/follow_spending.py) is warned. If the policy says so, its preemptible work above the guarantee of
-its queue is suspended, lowest priority and lowest loss first. Opted-out work, services and protected classes are never
+and leave, and stays suspended until a person lets it continue. A tenant with a last day far above its mean day
+(core/recovery/follow_spending.py) is warned. If the policy says so, its preemptible work above the guarantee of its
+queue is suspended, lowest priority and lowest loss first. Opted-out work, services and protected classes are never
 suspended.
 """
 
@@ -53,7 +53,7 @@ SPENDING_WARNING = NoteCase(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """Warn, and propose one suspension for each workload whose warning period is over."""
+    """Warn, and propose one suspension for each workload at the end of its warning period."""
     open_rows = _in_reach(ctx)
     for row in _over_time(ctx, open_rows, submit):
         open_rows[row] = False
@@ -61,7 +61,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _in_reach(ctx: Context) -> Bools:
-    """Work that holds GPUs and is not protected, opted out, a replica, or leaving. Shape [workloads]."""
+    """Work on GPUs that is not protected, opted out, a replica, or leaving. Shape [workloads]."""
     work = ctx.observation.snapshot.workloads
     reach = stoppable_mask(work)
     reach &= (work.service < 0) & ~np.isin(work.slo_class, list(ctx.quota.sheltered))
@@ -101,7 +101,7 @@ def _over_time(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _over_budget(ctx: Context, open_rows: Bools, submit: Submit) -> None:
-    """Tenants that exceed their usual spending: warned, and suspended down to their guarantee if the policy says so."""
+    """Tenants beyond their usual spending: warned, and suspended down to their guarantee if the policy says so."""
     snapshot, rules = ctx.observation.snapshot, ctx.policy.enforcement
     work, ledger = snapshot.workloads, ctx.quota.ledger
     found = sorted(runaways(ctx.memory, ctx.now_s, ctx.policy).items())  # memory has no order of its own

@@ -24,7 +24,7 @@ RETRY_S = 600.0
 def to_cordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
     """Nodes (rows) that are condemned, open, and not being cordoned.
 
-    An error of a GPU whose MIG geometry changes may be due to the change: it condemns the node when that is over.
+    An error of a GPU with a change of MIG geometry may be due to the change: it condemns the node once that is over.
     """
     bad = np.zeros(len(snapshot.nodes.id), np.bool_)
     bad[snapshot.gpus.node[condemning(memory, snapshot)]] = True
@@ -33,12 +33,12 @@ def to_cordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
 
 
 def condemning(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Bools:
-    """GPUs whose error asks for a restart of their node, and whose geometry does not change. Shape [gpus]."""
+    """GPUs with an error that asks for a restart of their node, and without a change of geometry. Shape [gpus]."""
     return node_restarts(snapshot.gpus) & ~under_recut(memory, snapshot)
 
 
 def to_uncordon(memory: ControllerMemory, snapshot: ClusterSnapshot) -> list[int]:
-    """Nodes (rows) that the controller cordoned and that are sound again."""
+    """Nodes (rows) cordoned by the controller and sound again."""
     sound = ~out_of_use(snapshot.nodes, snapshot.gpus)[0] & snapshot.nodes.cordoned & snapshot.nodes.ready
     return [
         row
@@ -80,7 +80,7 @@ def opened_by_people(memory: ControllerMemory, snapshot: ClusterSnapshot) -> set
 
 
 def cordon_timers_s(memory: ControllerMemory) -> list[float]:
-    """When a cordon that did not come about is tried again."""
+    """Times of the next try of cordons that did not come about."""
     return [record.since_s + RETRY_S for record in memory.recovery.cordons.values() if not record.seen]
 
 
@@ -90,7 +90,7 @@ def _under_way(memory: ControllerMemory, node: str) -> bool:
 
 
 def enter_cordons(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory with the nodes that are cordoned from now on."""
+    """Memory with the nodes cordoned from now on."""
     new = {
         proposal.subject.name: CordonRecord(planned.now_s)
         for proposal in planned.plan.proposals

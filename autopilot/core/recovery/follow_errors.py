@@ -26,7 +26,7 @@ from autopilot.core.recovery.follow_cordons import opened_by_people
 
 
 def with_gravest(memory: ControllerMemory, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-    """The snapshot, where each GPU has the gravest error that counts."""
+    """The snapshot with the gravest error that counts on each GPU."""
     records = _in_force(memory, snapshot)
     if not records:
         return snapshot
@@ -38,7 +38,7 @@ def with_gravest(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Cluster
 
 
 def follow_errors(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory after a view that `with_gravest` made. A view that is not trusted ends no error."""
+    """Memory after a view made by `with_gravest`. An untrusted view ends no error."""
     snapshot = tick.observation.snapshot
     gpus, nodes = snapshot.gpus, snapshot.nodes
     bad = np.flatnonzero(remedies(gpus.xid) > Remedy.NONE).tolist()
@@ -59,7 +59,7 @@ def follow_errors(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def _in_force(memory: ControllerMemory, snapshot: ClusterSnapshot) -> Mapping[str, ErrorRecord]:
-    """Records of the present boots, without those of nodes that a person has just opened."""
+    """Records of the present boots, without those of nodes just opened by a person."""
     if not memory.recovery.gpu_errors:
         return {}
     boots = dict(zip(snapshot.nodes.id.tolist(), snapshot.nodes.boot.tolist(), strict=True))

@@ -37,7 +37,7 @@ class Spent:
 def remember_spending(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
     """Memory with the use since the last observation booked by day, and the GPUs held from now on.
 
-    It stays as it is while no action that needs it is on.
+    It stays as it is while no action in need of it is on.
     """
     if not tick.policy.modes.on(Effect.SUSPEND):
         return memory
@@ -66,7 +66,7 @@ def spent_by(memory: ControllerMemory, now_s: float) -> dict[str, Spent]:
 
 
 def runaways(memory: ControllerMemory, now_s: float, policy: Policy) -> dict[str, Spent]:
-    """Tenants whose last day exceeds both `spend_floor_gpu_s` and `spend_ratio` times their mean day."""
+    """Tenants with a last day above both `spend_floor_gpu_s` and `spend_ratio` times their mean day."""
     rules = policy.enforcement
     return {
         tenant: spent

@@ -25,7 +25,7 @@ HALF_STARTED = NoteCase(
 
 
 def half_started(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
-    """Gangs whose pods have held GPUs for `GRACE_S` while others of the gang have no node. Shape [workloads].
+    """Gangs with pods on GPUs for `GRACE_S` while others of the gang have no node. Shape [workloads].
 
     A gang with active GPUs works without the others, and is left out. Unknown activity does not exclude a gang.
     """

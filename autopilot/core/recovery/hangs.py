@@ -1,8 +1,8 @@
-"""Hung gangs: gangs that hold GPUs and are inactive, according to fresh telemetry without gaps.
+"""Hung gangs: inactive gangs on GPUs, according to fresh telemetry without gaps.
 
-A gang can hang in two ways while all of its members look alive. Either all GPUs are idle, because a member waits
-without end. Or all GPUs are busy waiting: their SMs are full, while tensor cores, memory and links are silent, because
-some members spin in a collective that another member never entered (reference: DCGM facts, pitfalls).
+Theory of operation. A gang can hang in two ways while all of its members look alive. Either all GPUs are idle, because
+a member waits without end. Or all GPUs are busy waiting: their SMs are full, while tensor cores, memory and links are
+silent, because some members spin in a collective never entered by another member (reference: DCGM facts, pitfalls).
 
 Missing measurements count in favour of the gang: a gang with a GPU without samples is not judged. The activity counters
 are one family and can fail together. So power must be measured and agree with a hang, and no link may carry data.
@@ -39,7 +39,7 @@ SPINS_POWER = 4.0
 
 
 def doing_nothing(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
-    """Running batch gangs of several whole GPUs that were all inactive over the longest window. Shape [workloads]."""
+    """Running batch gangs of several whole GPUs, all inactive over the longest window. Shape [workloads]."""
     work, held = snapshot.workloads, snapshot.placements
     candidates = judged(snapshot)
     if not candidates.any():
@@ -51,7 +51,7 @@ def doing_nothing(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
 
 
 def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
-    """Gangs whose GPUs were active, other than by waiting, in the longest window. Shape [workloads].
+    """Gangs with GPUs active, other than by waiting, in the longest window. Shape [workloads].
 
     Full SMs alone are not activity, because a waiting collective spins. The gang must have started before the window:
     earlier samples belong to other work.
@@ -66,9 +66,9 @@ def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
 
 
 def judged(snapshot: ClusterSnapshot) -> Bools:
-    """Gangs that can be judged: running batch work on several whole GPUs, if SM and memory activity are measured.
+    """Gangs open to judgement: running batch work on several whole GPUs, if SM and memory activity are measured.
 
-    It must be known which GPUs they are. Shape [workloads].
+    Its GPUs must be known. Shape [workloads].
     """
     work, held, table = snapshot.workloads, snapshot.placements, snapshot.telemetry
     if not table.windows_s or not len(held.gpu) or not {"sm_active_ratio", "dram_active_ratio"} <= set(table.signals):
@@ -95,7 +95,7 @@ Doubt = tuple[NoteCode, tuple[Evidence, ...]]
 
 
 def doubts(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, known: Bools) -> dict[int, Doubt]:
-    """Why the telemetry of some suspects is not trusted, by row.
+    """The reasons for distrust in the telemetry of some suspects, by row.
 
     `known` [workloads] are gangs known to be inactive. They are no evidence for or against their exporter.
     """
@@ -144,7 +144,7 @@ def _fault(snapshot: ClusterSnapshot, policy: Policy, suspects: Bools, counts: B
 
 
 def _dark_nodes(snapshot: ClusterSnapshot, mine: Bools, beside: Bools, alive: Bools) -> list[str]:
-    """Nodes of a gang on which other work runs and none of it is active."""
+    """Nodes of a gang with other work, none of it active."""
     held = snapshot.placements
     others, lit = held.node[beside], held.node[beside & alive]
     return [
@@ -155,7 +155,7 @@ def _dark_nodes(snapshot: ClusterSnapshot, mine: Bools, beside: Bools, alive: Bo
 
 
 def _sources(snapshot: ClusterSnapshot) -> np.ndarray:
-    """The source that measured each GPU. Shape [gpus]; 0 if the table names no source."""
+    """The source of the measurements of each GPU. Shape [gpus]; 0 if the table names no source."""
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
     return table.source[:count] if len(table.source) else np.zeros(count, np.int8)
 
@@ -171,14 +171,14 @@ def shortest_window(snapshot: ClusterSnapshot) -> int:
 
 
 def _fresh(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
-    """GPUs with a sample in the shortest window that is neither stale nor in the future. Shape [gpus]."""
+    """GPUs with a sample in the shortest window, neither stale nor in the future. Shape [gpus]."""
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
     young = fresh_samples(table.age_s[:count], policy.freshness.telemetry_s, policy.clock.max_skew_s)
     return np.asarray(young & (table.samples[shortest_window(snapshot), :count] > 0))
 
 
 def active_gpus(snapshot: ClusterSnapshot, policy: Policy, window: int) -> Bools:
-    """GPUs that were active in a window, other than by waiting. Shape [gpus]."""
+    """GPUs active in a window, other than by waiting. Shape [gpus]."""
     ratio = policy.recovery.hung_ratio
     sm, dram, tensor, links, mean, _ = _activity(snapshot, window)
     talked = links > SILENT_BYTES_S
@@ -188,7 +188,7 @@ def active_gpus(snapshot: ClusterSnapshot, policy: Policy, window: int) -> Bools
 def _quiet(snapshot: ClusterSnapshot, policy: Policy) -> Bools:
     """GPUs known to be inactive over the longest window. Shape [gpus].
 
-    A hung process holds memory and neither takes nor returns any. A GPU that shows none in use is not counted.
+    A hung process holds memory and neither takes nor returns any. A GPU without memory in use is not counted.
     """
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
     longest, shortest = longest_window(snapshot), shortest_window(snapshot)
@@ -218,7 +218,7 @@ def _activity(snapshot: ClusterSnapshot, window: int) -> tuple[np.ndarray, ...]:
 
 
 def _most(snapshot: ClusterSnapshot, signal: str, window: int) -> np.ndarray:
-    """The maximum of a signal in a window; NaN where it is not measured. Shape [gpus]."""
+    """The maximum of a signal in a window; NaN without a measurement. Shape [gpus]."""
     table, count = snapshot.telemetry, len(snapshot.gpus.uuid)
     if signal not in table.signals:
         return np.full(count, np.nan)

@@ -57,7 +57,7 @@ _OWN_SAKE = frozenset(
 
 
 def _stops(reason: str, words: str, contract: str) -> Case:
-    """A stop by contract for the gang itself: it cannot continue where it is."""
+    """A stop by contract for the gang itself: it cannot continue in its place."""
     return Case(NAME, evict.KIND, reason, words, StopReason.RECOVER, contract, _OWN_SAKE)
 
 
@@ -128,7 +128,7 @@ HUNG_AGAIN = NoteCase(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One eviction for each gang that cannot continue. Each gang is judged by the first reason that applies."""
+    """One eviction for each gang unable to continue. Each gang is judged by the first reason that applies."""
     open_rows, changing = may_stop(ctx), _under_recut(ctx)
     for find in (_broken, _condemned, _called_back, _hung, _waiting_coordinators):
         by_health = find not in {_called_back, _waiting_coordinators}
@@ -141,7 +141,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
-    """Stop gangs whose check was rejected or must be repeated. Later gangs may book what they hold."""
+    """Stop gangs with a check rejected or to be repeated. Later gangs may book their GPUs."""
     gate = ctx.observation.snapshot.workloads.gate
     for row in np.flatnonzero(open_rows & (gate >= Gate.REJECTED)).tolist():
         stands = submit(_stop(ctx, row, CHECK, Evidence("check", Gate(int(gate[row])).name.lower())))
@@ -150,7 +150,7 @@ def give_back(ctx: Context, open_rows: Bools, submit: Submit) -> None:
 
 
 def may_stop(ctx: Context) -> Bools:
-    """Gangs that hold GPUs and are not leaving. Shape [workloads]."""
+    """Gangs on GPUs that are not leaving. Shape [workloads]."""
     work = ctx.observation.snapshot.workloads
     open_rows = stoppable_mask(work)
     open_rows[list(ctx.busy | ctx.quota.leaving)] = False
@@ -158,7 +158,7 @@ def may_stop(ctx: Context) -> Bools:
 
 
 def _under_recut(ctx: Context) -> Bools:
-    """Gangs on GPUs whose MIG geometry changes: what is reported of them may be due to that. Shape [workloads]."""
+    """Gangs on GPUs with a change of MIG geometry: reports on them may be due to it. Shape [workloads]."""
     snapshot = ctx.observation.snapshot
     found, changing = np.zeros(len(snapshot.workloads.id), np.bool_), under_recut(ctx.memory, snapshot)
     found[snapshot.placements.workload[changing[snapshot.placements.gpu]]] = True
@@ -166,8 +166,9 @@ def _under_recut(ctx: Context) -> Bools:
 
 
 def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Gangs below their minimum of members whose grace is over (their own grace, else that of the policy). Finished
-    members count.
+    """Gangs below their minimum of members after their grace (their own, else that of the policy).
+
+    Finished members count.
     """
     work = ctx.observation.snapshot.workloads
     grace_s = np.where(np.isnan(work.stale_grace_s), ctx.policy.recovery.stale_grace_s, work.stale_grace_s)
@@ -180,7 +181,7 @@ def _broken(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _condemned(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Gangs on GPUs whose reported errors rule out further work. A gang that is only assumed to be there continues."""
+    """Gangs on GPUs with reported errors that rule out further work. A gang only assumed to be there continues."""
     gpus, held = ctx.observation.snapshot.gpus, ctx.observation.snapshot.placements
     remedy = gpu_remedies(gpus)
     entries = np.flatnonzero((remedy[held.gpu] >= CONDEMNED) & open_rows[held.workload] & ~held.assumed)
@@ -195,11 +196,10 @@ def _condemned(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _called_back(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Work on nodes that the cloud reclaims. Work that its store can save in time is asked to leave when its turn
-    comes.
+    """Work on nodes that the cloud reclaims. Work that its store can save in time is asked to leave at its turn.
 
-    A gang that can continue with its members elsewhere shrinks. Replicas of services serve until the end. Work that
-    cannot be saved continues, because it may end in time; a note states its expected loss at once.
+    A gang that can continue with its members elsewhere shrinks. Replicas of services serve until the end. Unsaveable
+    work continues, because it may end in time; a note states its expected loss at once.
     """
     snapshot = ctx.observation.snapshot
     work, nodes, held = snapshot.workloads, snapshot.nodes, snapshot.placements
@@ -225,9 +225,7 @@ def _called_back(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _save(ctx: Context, at_risk: list[AtRisk], submit: Submit) -> list[int]:
-    """Ask the gangs whose turn it is to leave, when the plan cannot wait longer. For the others, note what they will
-    lose.
-    """
+    """Ask the gangs with a turn to leave, once the plan cannot wait longer. For the others, note their losses."""
     work = ctx.observation.snapshot.workloads
     write_s = dict(zip(work.id.tolist(), work.checkpoint_write_s.tolist(), strict=True)) if at_risk else {}
     busy_s = []
@@ -280,7 +278,7 @@ def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
 
 
 def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> evict.EvictDraft:
-    """Continue without the members on nodes that the cloud reclaims."""
+    """Continue without the members on nodes reclaimed by the cloud."""
     given = len(ctx.whatif.layout_of(row)) - (0 if keeps is None else len(keeps))
     gone = Evidence("gone_in", round(left_s, 3), "s until the cloud takes a node of it")
     return evict.EvictDraft(
@@ -294,9 +292,9 @@ def _shrink(ctx: Context, row: int, keeps: Layout | None, left_s: float) -> evic
 
 
 def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Gangs whose GPUs worked and then all did nothing for long, up to `hung_restarts` times each.
+    """Gangs with GPUs that worked and then all did nothing for long, up to `hung_restarts` times each.
 
-    A gang that was restarted that often, or that never worked, is left to its owner, with a note.
+    A gang restarted that often, or never at work, is left to its owner, with a note.
     """
     rules, snapshot = ctx.policy.recovery, ctx.observation.snapshot
     work = snapshot.workloads
@@ -348,7 +346,7 @@ def _hung(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
 
 
 def _still(ctx: Context, kind: ConditionKind, alive: set[str]) -> dict[Condition, float]:
-    """The conditions of a kind in memory, of workloads that exist (by uid)."""
+    """The conditions of a kind in memory, of existing workloads (by uid)."""
     return {held: at_s for held, at_s in ctx.noted_since_s.items() if held.kind == kind and held.uid in alive}
 
 
@@ -358,9 +356,7 @@ def _earlier(past: dict[Condition, float], uid: str, incarnation: int) -> int:
 
 
 def _note_work(ctx: Context, alive: set[str]) -> None:
-    """Remember which gangs were seen at work: only those can hang. The end of the first window after a start is a
-    timer.
-    """
+    """Remember the gangs seen at work: only those can hang. The end of the first window after a start is a timer."""
     snapshot = ctx.observation.snapshot
     ctx.plan.remember(_still(ctx, ConditionKind.WORKED, alive))
     for row in np.flatnonzero(at_work(snapshot, ctx.policy, ctx.now_s)).tolist():
@@ -371,7 +367,7 @@ def _note_work(ctx: Context, alive: set[str]) -> None:
 
 
 def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> list[int]:
-    """Coordinators that have held GPUs for too long while all of their workers wait."""
+    """Coordinators on GPUs for too long while all of their workers wait."""
     work = ctx.observation.snapshot.workloads
     limit_s, stopped = ctx.policy.recovery.coordinator_wait_s, []
     for row in np.flatnonzero(work.coordinates != "").tolist():
@@ -401,7 +397,7 @@ def _waiting_coordinators(ctx: Context, open_rows: Bools, submit: Submit) -> lis
 
 
 def _stuck(ctx: Context, submit: Submit) -> None:
-    """Work that is still on its GPUs long after its grace is stopped by force."""
+    """Work still on its GPUs long after its grace is stopped by force."""
     work = ctx.observation.snapshot.workloads
     for row in np.flatnonzero(work.stuck & holding_mask(work) & ~work.excluded).tolist():
         for_s = ctx.now_s - ctx.since_s(ConditionKind.STUCK, row)
@@ -413,9 +409,9 @@ def _stuck(ctx: Context, submit: Submit) -> None:
 
 
 def _restart(ctx: Context, row: int, case: Case, for_s: float, *why: Evidence) -> evict.EvictDraft:
-    """Stop a gang whose members are all alive, to start it again. It is not broken, so this is weighed.
+    """Stop a gang with all members alive, to start it again. It is not broken, so this is weighed.
 
-    The loss is the work since its last checkpoint, up to the time `for_s` ago when it fell silent, and the restart.
+    The loss is the work since its last checkpoint, up to the time `for_s` ago at which it fell silent, and the restart.
     """
     work = ctx.observation.snapshot.workloads
     losses = stop_losses(ctx.observation.snapshot, ctx.now_s - for_s, np.zeros(len(work.id)))
@@ -423,7 +419,7 @@ def _restart(ctx: Context, row: int, case: Case, for_s: float, *why: Evidence) -
 
 
 def _stop(ctx: Context, row: int, case: Case, *why: Evidence, gone_s: float | None = None) -> evict.EvictDraft:
-    """Stop a gang that cannot continue where it is: that costs nothing more."""
+    """Stop a gang that cannot continue in its place: that costs nothing more."""
     return evict.stop_draft(ctx, row, case, *why, cost_gpu_s=0.0, gone_s=gone_s)
 
 
@@ -433,7 +429,7 @@ def runs(ctx: Context) -> bool:
 
 
 def timers(ctx: Context) -> list[float]:
-    """When the grace of broken gangs ends, and when a cordon is tried again."""
+    """Ends of the graces of broken gangs, and times of the next try of cordons."""
     work = ctx.observation.snapshot.workloads
     grace_s = np.where(np.isnan(work.stale_grace_s), ctx.policy.recovery.stale_grace_s, work.stale_grace_s)
     times_s: list[float] = (work.stale_since_s + grace_s)[~np.isnan(work.stale_since_s)].tolist()

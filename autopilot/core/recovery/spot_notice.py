@@ -1,8 +1,8 @@
-"""Spot notices: which work on nodes that the cloud reclaims can be saved in the time left, and in which order.
+"""Spot notices: the work on reclaimed nodes that can be saved in the time left, and its order.
 
 Checkpoints are planned on the writers of the store, most work saved per byte first; bytes are measured by the time to
-write them. A checkpoint that would end after its node is gone is not attempted. The other gangs run on until the plan
-must begin: a margin before the last moment at which all of it still fits.
+write them. A checkpoint with an end after its node is gone is not attempted. The other gangs run on until the plan must
+begin: a margin before the last moment at which all of it still fits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import inf
 
 @dataclass(frozen=True, slots=True)
 class AtRisk:
-    """One gang on nodes that will be reclaimed; times in seconds from now."""
+    """One gang on nodes to be reclaimed; times in seconds from now."""
 
     row: int
     left_s: float  # until the first of its nodes is gone
@@ -26,7 +26,7 @@ class AtRisk:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """When the checkpoint of one gang is requested and complete; seconds from now."""
+    """Request and end of the checkpoint of one gang; seconds from now."""
 
     row: int
     start_s: float
@@ -35,7 +35,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SavePlan:
-    """Planned saves, gangs that cannot be saved, and how long the plan can wait (inf without saves)."""
+    """Planned saves, gangs beyond saving, and the time for which the plan can wait (inf without saves)."""
 
     turns: tuple[Turn, ...]
     lost: tuple[AtRisk, ...]
@@ -46,8 +46,8 @@ def plan_saves(work: Sequence[AtRisk], busy_s: Sequence[float] = ()) -> SavePlan
     """Plan the saves of `work` on one writer per entry of `busy_s`, the time for which it is still busy.
 
     Without `busy_s` the number of writers is unlimited. The plan is list scheduling in the order of work saved per
-    second of writing; a gang whose write would end too late is left out. For writers of equal speed and one deadline,
-    this order saves the most work per second of the store.
+    second of writing; a gang with too late an end of its write is left out. For writers of equal speed and one
+    deadline, this order saves the most work per second of the store.
     """
     free_s = list(busy_s)
     heapify(free_s)

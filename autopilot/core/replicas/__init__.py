@@ -1,1 +1,1 @@
-"""Replicas of services: their number before the load comes, and room for those that are late or foreseen."""
+"""Replicas of services: their number before the load comes, and room for late or foreseen ones."""

@@ -1,7 +1,7 @@
-"""Replicas of services: their measurements in memory, and the floor that they give.
+"""Replicas of services: their measurements in memory, and the floor derived from them.
 
-Two quantities are measured, from the snapshot alone: the start-up time of a replica, and the requests/s that one
-replica should serve by its owner's target and its objective. With them, a forecast gives the desired number of replicas
+Two quantities are measured, from the snapshot alone: the start-up time of a replica, and the requests/s for one replica
+by its owner's target and its objective. With them, a forecast gives the desired number of replicas
 (planning/foresight.py).
 """
 
@@ -49,7 +49,7 @@ Loads = tuple[tuple[int, float, float], ...]
 
 
 def remember_services(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory updated from the services: start-ups, loads, and the replicas that trusted forecasts call for."""
+    """Memory updated from the services: start-ups, loads, and the replicas called for by trusted forecasts."""
     observation, policy, services = tick.observation, tick.policy, tick.observation.snapshot.services
     if not len(services.id) and not memory.replicas.services and not memory.replicas.starting_s:
         return memory
@@ -79,7 +79,7 @@ def remember_services(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def _room_made_s(memory: ControllerMemory, observation: Observation) -> dict[int, float]:
-    """When work was last told to leave for a replica of each service that still waits for it, by row."""
+    """Time of the last request to leave for a still waiting replica of each service, by row."""
     starts = [
         each for each in memory.starts.pipelined_starts if each.action in ACTIONS_WITH[Effect.ROOM] and each.victims
     ]
@@ -173,14 +173,14 @@ def _counted(loads: Loads, load_rps: float, requests: float, over: float) -> Loa
 
 
 def _in_dwell(record: ServiceRecord, now_s: float, dwell_s: float) -> ServiceRecord:
-    """The record without desired replicas that are older than the dwell time."""
+    """The record without desired replicas older than the dwell time."""
     if not record.desired or now_s < record.desired[0][0] + dwell_s:
         return record
     return replace(record, desired=tuple(desired for desired in record.desired if now_s < desired[0] + dwell_s))
 
 
 def _wish(record: ServiceRecord, ahead: Ahead) -> ServiceRecord:
-    """The record with the replicas that a trusted forecast calls for."""
+    """The record with the replicas called for by a trusted forecast."""
     if ahead.code != Code.OK or ahead.forecast is None:
         return record
     made_s = ahead.forecast.made_s
@@ -191,7 +191,7 @@ def _wish(record: ServiceRecord, ahead: Ahead) -> ServiceRecord:
 def desired_replicas(record: ServiceRecord, ahead: Ahead, now_s: float, dwell_s: float) -> int:
     """The desired floor: the highest number from trusted forecasts within the dwell time; -1 if unknown now.
 
-    It is not below a floor that was raised more recently than that.
+    It is not below a floor raised more recently than that.
     """
     if ahead.code != Code.OK:
         return ahead.replicas
@@ -200,8 +200,9 @@ def desired_replicas(record: ServiceRecord, ahead: Ahead, now_s: float, dwell_s:
 
 
 def room_until_s(record: ServiceRecord, rules: RoomRules) -> float:
-    """Until when the floor of a service may not fall, because room was made for it: for the dwell time, and so that
-    room is returned at most once within `rules.reversal_s`. -inf without such room.
+    """Earliest fall of the floor of a service with room made for it; -inf without such room.
+
+    The room stands for the dwell time, and is returned at most once within `rules.reversal_s`.
     """
     if record.room_s <= record.returned_s:
         return -inf

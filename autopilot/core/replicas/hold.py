@@ -1,11 +1,11 @@
-"""Room for replicas that a forecast calls for soon, kept from work that would outlive it.
+"""Room for replicas soon called for by a forecast, kept from work that would outlive it.
 
-Work that borrows may start on whatever is free. While the load of a service rises, such work would be stopped minutes
-later for the next replica. The forecasts that `scale_ahead` trusts give the number of replicas that each service is
-expected to need within `room.keep_s`. For replicas that hold no GPUs yet and that quota lets start, GPUs that will be
-free by then are held. Work of the service's queue may use them, and so may work that is sure to end before. Above the
-guarantee of the queue, the room is open to work inside the guarantees of others. Nothing is stopped for a hold.
-Replicas on MIG instances have instances of their profile held, by number.
+Work that borrows may start on any free GPUs. While the load of a service rises, such work would be stopped minutes
+later for the next replica. The forecasts trusted by `scale_ahead` give the number of replicas expected to be needed by
+each service within `room.keep_s`. For replicas without GPUs yet, within the quota, GPUs free by then are held. Work of
+the service's queue may use them, and so may work that is sure to end before. Above the guarantee of the queue, the room
+is open to work inside the guarantees of others. Nothing is stopped for a hold. Replicas on MIG instances have instances
+of their profile held, by number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEVEL = 0.5
 
 
 def hold_replicas(ctx: Context) -> None:
-    """Hold room for the replicas that each service is expected to need, while floors and room are automatic."""
+    """Hold room for the replicas expected to be needed by each service, while floors and room are automatic."""
     modes, rules = ctx.policy.modes, ctx.policy.room
     if not rules.keep_s or not (modes.auto(Effect.FLOOR) and modes.auto(Effect.ROOM)):
         return
@@ -62,7 +62,7 @@ def hold_replicas(ctx: Context) -> None:
 
 
 def _replicas(ctx: Context, ahead: Ahead) -> int:
-    """The replicas that a service needs within `room.keep_s`, more likely than not; -1 where no forecast is trusted."""
+    """The replicas needed by a service within `room.keep_s`, more likely than not; -1 without a trusted forecast."""
     forecast = ahead.forecast
     if forecast is None or ahead.code != Code.OK or isnan(ahead.capacity_rps):
         return -1
@@ -76,13 +76,14 @@ def _replicas(ctx: Context, ahead: Ahead) -> int:
 
 
 def _within_s(ctx: Context, forecast: Forecast) -> float:
-    """How far ahead room is kept: `room.keep_s`, or the longest horizon of the forecast."""
+    """The time for which room is kept ahead (s): `room.keep_s`, or the longest horizon of the forecast."""
     return min(ctx.policy.room.keep_s, forecast.horizons_s[-1])
 
 
 def _by_quota(ctx: Context, row: int, gpus: int, most: int, held: int) -> tuple[int, int]:
-    """How many of `most` replicas like that of `row` quota lets start, and how many of these inside the guarantee of
-    their queue. `held`: for other services of the queue.
+    """Replicas like that of `row` within quota, up to `most`, and those of them inside the guarantee of their queue.
+
+    `held`: for other services of the queue.
     """
     quota = ctx.quota
     counts = range(1, most + 1)
@@ -93,9 +94,9 @@ def _by_quota(ctx: Context, row: int, gpus: int, most: int, held: int) -> tuple[
 def _hold_instances(
     ctx: Context, ahead: Ahead, row: int, shape: Shape, replicas: tuple[int, int], start_s: float
 ) -> int:
-    """Hold MIG instances that are free by then for `replicas` (in all, inside the guarantee); their number.
+    """Hold MIG instances free by then for `replicas` (in all, inside the guarantee); their number.
 
-    Any instances that are left will do.
+    Any remaining instances will do.
     """
     snapshot = ctx.observation.snapshot
     whatif, node = ctx.whatif, snapshot.gpus.node
@@ -127,9 +128,7 @@ def _hold_instances(
 
 
 def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, replicas: tuple[int, int], start_s: float) -> int:
-    """Hold GPUs that are free by then for `replicas` (in all, inside the guarantee) like the workload at `row`; their
-    number.
-    """
+    """Hold GPUs free by then for `replicas` (in all, inside the guarantee) like the workload at `row`; their number."""
     snapshot = ctx.observation.snapshot
     ready = np.bincount(snapshot.gpus.node[ctx.plan.gpu_free_at_s <= start_s], minlength=len(snapshot.nodes.id)).astype(
         np.int32
@@ -154,10 +153,10 @@ def _hold(ctx: Context, ahead: Ahead, row: int, shape: Shape, replicas: tuple[in
 
 
 def _chosen(ready: I32, gpus: int, replicas: int) -> I32:
-    """GPUs to hold on each node, for a number of replicas that take `gpus` each. Shape [nodes].
+    """GPUs to hold on each node, for a number of replicas of `gpus` each. Shape [nodes].
 
-    Replicas that fit go on the nodes with the least room. For a replica that does not fit, the node with the most ready
-    GPUs is held: work will be displaced there anyway, and work that starts there now would be displaced with it.
+    Replicas with a fit go on the nodes with the least room. For a replica without one, the node with the most ready
+    GPUs is held: work will be displaced there anyway, and work started there now would be displaced with it.
     """
     counts = np.zeros_like(ready)
     for _ in range(replicas):

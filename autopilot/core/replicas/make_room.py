@@ -1,12 +1,11 @@
-"""Make room for replicas of services that find no place: those that a forecast calls for, and those of a service that
-misses its objective.
+"""Make room for replicas of services without a place: foreseen ones, and those of a service that misses its objective.
 
-Every source of room (core/replicas/room_sources.py) is asked, and the cheapest answer by expected cost is proposed:
-what stopping the victims loses, what a late start costs, and for a replica that is only foreseen the cost of the case
-in which the load does not come. Idle work is taken where the ladder and the mode of `suspend_idle` allow it. It does
-not wait for GPUs again; what the return of its owner is expected to cost counts instead. A forecast that abstains or is
-not trusted makes no room. The room goes back when the floor of the service falls, after `room.dwell_s` at the earliest.
-A replica for which `regeometry` makes an instance within `room.delay_s` is left alone.
+Every source of room (core/replicas/room_sources.py) is asked, and the cheapest answer by expected cost is proposed: the
+loss of stopping the victims, the cost of a late start, and for a foreseen replica the cost of the case in which the
+load does not come. Idle work is taken as the ladder and the mode of `suspend_idle` allow. It does not wait for GPUs
+again; the expected cost of its owner's return counts instead. A forecast that abstains or is not trusted makes no room.
+The room goes back after the floor of the service falls, and after `room.dwell_s` at the earliest. A replica with an
+instance in the making by `regeometry` within `room.delay_s` is left alone.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _OTHERS = "; other sources: {others}"
 
 
 def _on_idle(reason: str, words: str) -> Case:
-    """A case whose victims do nothing."""
+    """A case with idle victims."""
     return Case(
         NAME,
         pipeline.KIND,
@@ -66,7 +65,7 @@ BREACH_ON_IDLE = _on_idle("breach_on_idle", _BREACH)
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """A replica that waits: why room is made for it, and what it is worth."""
+    """A waiting replica: the reason to make room for it, and its worth."""
 
     at: int
     case: Case
@@ -82,7 +81,7 @@ class _Wish:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What one source offers, and its expected cost in GPU-seconds."""
+    """The offer of one source, and its expected cost in GPU-seconds."""
 
     source: Source
     found: Scenario
@@ -93,7 +92,7 @@ class _Offer:
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One start for each replica that waits and is worth the room, in the order of service."""
+    """One start for each waiting replica that is worth the room, in the order of service."""
     refused: set[int] = set()
     work = ctx.observation.snapshot.workloads
     wishes = {wish.at: wish for wish in _wishes(ctx)}
@@ -108,7 +107,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _wishes(ctx: Context) -> Iterator[_Wish]:
-    """Replicas that wait, with the chance that each is needed: those of services in breach, then the foreseen ones."""
+    """Waiting replicas with the chance of a need for each: those of services in breach, then the foreseen ones."""
     work, services = ctx.observation.snapshot.workloads, ctx.observation.snapshot.services
     left = ctx.plan.undecided()
     left = left[ctx.pending_table.may_ask[left] & (work.service[ctx.pending[left]] >= 0)]
@@ -132,7 +131,7 @@ def _wishes(ctx: Context) -> Iterator[_Wish]:
 
 
 def _cheapest(ctx: Context, wish: _Wish) -> tuple[_Offer | None, str]:
-    """The cheapest offer of all sources that deliver in time, of equal ones the first; and what the others have."""
+    """The cheapest offer of all sources in time, of equal ones the first; and the answers of the others."""
     offers: list[_Offer] = []
     others: dict[str, str] = {}
     for source in SOURCES:
@@ -155,7 +154,7 @@ def _cheapest(ctx: Context, wish: _Wish) -> tuple[_Offer | None, str]:
 
 
 def _priced(ctx: Context, wish: _Wish, source: Source, found: Scenario) -> _Offer:
-    """Victims that are busy wait for GPUs again. Idle ones do not; their owners may come back while they are away."""
+    """Busy victims wait for GPUs again. Idle ones do not; their owners may come back while they are away."""
     rules, weight = ctx.policy.room, ctx.policy.preemption.waiting_weight
     gpus = ctx.priced_gpus(found.fit.layout)
     rows = [give.row for give in found.evictions]
@@ -207,7 +206,7 @@ def _draft(ctx: Context, wish: _Wish, offer: _Offer, others: str) -> AdmitDraft 
 
 
 def _idle_facts(ctx: Context, offer: _Offer) -> tuple[Evidence, ...]:
-    """What is known of the victims and their owners."""
+    """Known facts of the victims and their owners."""
     rows = [give.row for give in offer.found.evictions]
     return (Evidence("owner_returns", round(offer.returns_gpu_s, 3), "GPU-s"), *idle_facts(ctx, rows))
 
@@ -218,7 +217,7 @@ def _profile(ctx: Context, shape: Shape) -> tuple[Evidence, ...]:
 
 
 def timers(ctx: Context) -> list[float]:
-    """While a replica waits for room: when running work may be displaced for it."""
+    """While a replica waits for room: times from which running work may be displaced for it."""
     if ctx.policy.modes.make_room == Mode.OFF or next(_wishes(ctx), None) is None:
         return []
     again_s = [entry.at_s + ctx.policy.room.reversal_s for entry in ctx.memory.budget.disrupted]

@@ -1,8 +1,9 @@
-"""Sources of room for a replica: where the GPUs for it can come from, one row each.
+"""Sources of room for a replica: the possible origins of its GPUs, one row each.
 
-A source answers with a start on the what-if, or with the reason why it has none. It decides nothing: the action
+A source answers with a start on the what-if, or with the reason for having none. It decides nothing: the action
 `make_room` prices the answers and takes the cheapest. Between equal prices the earlier row is taken. A source with busy
-victims offers only what the rule set allows its queue to take, and a source with idle ones what the ladder allows.
+victims offers only victims open to its queue by the rule set, and a source with idle ones only those allowed by the
+ladder.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _free(ctx: Context, at: int, _: Mode) -> Scenario | str:
 
 
 def _borrowed(ctx: Context, at: int, _: Mode) -> Scenario | str:
-    """The same above the guarantee: GPUs that other queues do not use and may ask back."""
+    """The same above the guarantee: GPUs unused by other queues, which may ask them back."""
     return "" if _within_guarantee(ctx, at) else _without_victims(ctx, at)
 
 
@@ -62,12 +63,12 @@ def _without_victims(ctx: Context, at: int) -> Scenario | str:
 
 
 def _idle_above(ctx: Context, at: int, mode: Mode) -> Scenario | str:
-    """Work that does nothing, of queues above their guarantee, whose owner had a notice."""
+    """Idle work of queues above their guarantee, after a notice to its owner."""
     return _idle(ctx, at, mode, inside=False)
 
 
 def _idle_inside(ctx: Context, at: int, mode: Mode) -> Scenario | str:
-    """Any work that does nothing and may be suspended, also inside a guarantee after its mark."""
+    """Any idle work that may be suspended, also inside a guarantee after its mark."""
     return _idle(ctx, at, mode, inside=True)
 
 
@@ -84,7 +85,7 @@ def _idle(ctx: Context, at: int, mode: Mode, *, inside: bool) -> Scenario | str:
 
 
 def _backfilled(ctx: Context, at: int, _: Mode) -> Scenario | str:
-    """Work that was started in a gap, on the condition that it leaves."""
+    """Work started in a gap, on the condition that it leaves."""
     return _victims(ctx, at, np.asarray(ctx.observation.snapshot.workloads.backfilled))
 
 
@@ -107,7 +108,7 @@ def _preempted(ctx: Context, at: int, _: Mode) -> Scenario | str:
 
 
 def _victims(ctx: Context, at: int, may: Bools) -> Scenario | str:
-    """The cheapest victims among the gangs that `may` go, by the rules across queues, else by those inside its own."""
+    """The cheapest victims among the gangs in `may`, by the rules across queues, else by those inside its own."""
     may = may & ~_stopped_lately(ctx)
     if not may.any():
         return NONE
@@ -119,7 +120,7 @@ def _victims(ctx: Context, at: int, may: Bools) -> Scenario | str:
 
 
 def _stopped_lately(ctx: Context) -> Bools:
-    """Work that was disrupted within `room.reversal_s`: it is not stopped for room again. Shape [workloads]."""
+    """Work disrupted within `room.reversal_s`: it is not stopped for room again. Shape [workloads]."""
     within_s = ctx.policy.room.reversal_s
     uids = [entry.uid for entry in ctx.memory.budget.disrupted if entry.at_s + within_s > ctx.now_s]
     return named(ctx.observation.snapshot.workloads.uid, uids)

@@ -36,7 +36,7 @@ class Scale(Deed):
         return float(self.replicas)
 
     def lowers(self, uid: str, services: ServiceTable) -> bool:
-        """Whether the floor comes down."""
+        """True if the floor comes down."""
         return self.replicas < int(services.floor[services.uid == uid].sum())
 
     def shown(self, row: int, snapshot: ClusterSnapshot) -> str:

@@ -1,14 +1,14 @@
 """Raise the replicas of a service before the predicted load arrives.
 
-The target is the number of replicas that serve the predicted load within the lead time. It becomes a floor for the
-autoscaler of the service. A forecast can add or keep replicas; the autoscaler still scales with the load above the
-floor. A floor rises at once, falls to the highest target of the dwell time, and lapses if it is not renewed.
-A replica on a MIG instance counts as its part of a GPU.
+The target is the number of replicas for the predicted load within the lead time. It becomes a floor for the autoscaler
+of the service. A forecast can add or keep replicas; the autoscaler still scales with the load above the floor. A floor
+rises at once, falls to the highest target of the dwell time, and lapses if it is not renewed. A replica on a MIG
+instance counts as its part of a GPU.
 
 Here these replicas start on free and borrowed capacity only (`Context.ahead`); `make_room` displaces work for them, and
-then the floor does not fall before the room may be returned. Present load goes first: while a replica that
-a load needs finds no place, no floor rises, and services with replicas above their own need give up as many as it
-takes. Only replicas of the same kind stand in each other's way: those on GPUs and shares, or those of one MIG profile.
+then the floor does not fall before the room may be returned. Present load goes first: while a replica needed by a load
+finds no place, no floor rises, and services with replicas above their own need give up as many as it takes. Only
+replicas of the same kind compete: those on GPUs and shares, or those of one MIG profile.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ LAPSED = Case(NAME, scale.KIND, "lapsed", words="remove the floor: it ended {end
 
 @dataclass(frozen=True, slots=True)
 class _Lack:
-    """GPUs that needed replicas lack, by MIG profile (-1: GPUs and shares), and the services that give some up."""
+    """GPUs lacked by needed replicas, by MIG profile (-1: GPUs and shares), and the services that give some up."""
 
     gpus: Mapping[int, float]
     yields: frozenset[int]
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One proposal for each service whose floor should change or be renewed; a note where the forecast is unknown."""
+    """One proposal for each service with a floor to be changed or renewed; a note for an unknown forecast."""
     effects = (entry.instruction for entry in ctx.memory.effects.in_flight.values())
     under_way = {effect.subject.uid for effect in effects if effect.operation.sets_floor}
     services = ctx.observation.snapshot.services
@@ -70,7 +70,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _lacking_gpus(ctx: Context) -> dict[int, float]:
-    """GPUs of replicas that their load needs and that found no place in this tick, by MIG profile."""
+    """GPUs of replicas needed by their load and without a place in this tick, by MIG profile."""
     work, lacking = ctx.observation.snapshot.workloads, defaultdict[int, float](float)
     rows = ctx.pending[ctx.waiting()]
     for row in rows[work.service[rows] >= 0].tolist():
@@ -79,7 +79,7 @@ def _lacking_gpus(ctx: Context) -> dict[int, float]:
 
 
 def _yields(ctx: Context, lacking_gpus: Mapping[int, float]) -> frozenset[int]:
-    """Services whose floors come down for that: the fewest, those with the largest surplus first."""
+    """Services with floors to lower for that: the fewest, those with the largest surplus first."""
     services, work = ctx.observation.snapshot.services, ctx.observation.snapshot.workloads
     spare = []
     for row in np.flatnonzero(services.floor > 0).tolist() if lacking_gpus else ():
@@ -97,7 +97,7 @@ def _yields(ctx: Context, lacking_gpus: Mapping[int, float]) -> frozenset[int]:
 
 
 def _lapsed(ctx: Context, row: int) -> VerbDraft:
-    """A floor whose time is over and whose record, or the replicas that it set, are still there."""
+    """A floor past its time, still with its record or with the replicas set by it."""
     services = ctx.observation.snapshot.services
     ended_s = ctx.now_s - float(services.floor_until_s[row])
     evidence = (Evidence("ended", round(ended_s, 3), "s"), Evidence("floor", int(services.floor[row]), "replicas"))
@@ -166,25 +166,25 @@ def _model(ahead: Ahead) -> str:
 
 
 def _example(ctx: Context, row: int) -> int:
-    """The first workload that is a replica of a service; -1 where there is none."""
+    """The first workload among the replicas of a service; -1 without any."""
     known = np.flatnonzero(ctx.observation.snapshot.workloads.service == row)
     return int(known[0]) if len(known) else -1
 
 
 def _profile(ctx: Context, row: int) -> int:
-    """The MIG profile of the replicas of a service; -1 for GPUs and shares, and where none is known."""
+    """The MIG profile of the replicas of a service; -1 for GPUs and shares, and for an unknown one."""
     example = _example(ctx, row)
     return int(ctx.observation.snapshot.workloads.mig_profile[example]) if example >= 0 else -1
 
 
 def _gpus_per_replica(ctx: Context, row: int) -> float:
-    """GPUs of one replica, from any known replica; 1 where there is none."""
+    """GPUs of one replica, from any known replica; 1 without any."""
     example = _example(ctx, row)
     return _gpus(ctx, example) if example >= 0 else 1.0
 
 
 def _gpus(ctx: Context, row: int) -> float:
-    """GPUs that one workload requests: an instance is the part of the GPU that its compute slices are."""
+    """GPUs requested by one workload: an instance counts as its compute slices' part of the GPU."""
     work, names = ctx.observation.snapshot.workloads, ctx.observation.snapshot.names
     if work.mig_profile[row] < 0:
         return float(work.gpus[row]) * gpu_part(work, row)

@@ -1,11 +1,10 @@
 """Advance reservations: GPUs of one model for the work of a queue, from a given time on.
 
 The GPUs are held by draining. From `reservation.advance_lead_s` before the start, work that would outlive the start may
-use only what is spare on the chosen nodes. Work that is predicted to end before, and backfilled work, may use them.
-From the start on, the GPUs idle for the queue's own work for `grace_s`; what it does not use by then is released. GPUs
-of the model that the queue holds already count. The guarantees of other queues take precedence over what is above that
-of the queue. Only backfilled work is evicted; a note reports other work that still
-runs there at the start.
+use only the spare GPUs of the chosen nodes. Work with a predicted end before it, and backfilled work, may use them.
+From the start on, the GPUs idle for the queue's own work for `grace_s`; those unused by then are released. GPUs of the
+model already held by the queue count. The guarantees of other queues take precedence over the part above that of the
+queue. Only backfilled work is evicted; a note reports other work still running there at the start.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MOST = 8
 
 
 def hold_advance(ctx: Context) -> None:
-    """Hold what is reserved in advance in this tick, and note its nodes."""
+    """Hold the advance reservations of this tick, and note their nodes."""
     table, now_s = ctx.observation.snapshot.advance, ctx.now_s
     if not len(table.id):
         return
@@ -81,7 +80,7 @@ def _hold(ctx: Context, row: int) -> None:
 
 
 def _say(ctx: Context, row: int, left: int, free: int) -> None:
-    """While it waits for its queue's work: what it holds, what is in its way, and until when."""
+    """While it waits for its queue's work: its GPUs, the missing ones, and the end of its time."""
     table = ctx.observation.snapshot.advance
     ends_s = float(table.start_s[row] + table.grace_s[row]) - ctx.now_s
     code = NoteCode.ADVANCE_HELD if free >= left else NoteCode.ADVANCE_NOT_FREE
@@ -90,7 +89,7 @@ def _say(ctx: Context, row: int, left: int, free: int) -> None:
 
 
 def _own_gpus(ctx: Context, queue: int) -> Bools:
-    """GPUs that the work of a queue, or of those below it, holds and keeps. Shape [gpus]."""
+    """GPUs held and kept by the work of a queue, or of those below it. Shape [gpus]."""
     snapshot = ctx.observation.snapshot
     held, own = snapshot.placements, np.zeros(len(snapshot.gpus.uuid), np.bool_)
     below = np.array(ctx.below(queue), np.int32)
@@ -99,9 +98,7 @@ def _own_gpus(ctx: Context, queue: int) -> Bools:
 
 
 def _free_by(ctx: Context, start_s: float) -> Bools:
-    """GPUs that are free at `start_s` by prediction, or now once that is past; backfilled work counts as gone. Shape
-    [gpus].
-    """
+    """GPUs free at `start_s` by prediction, or now once that is past; backfilled work counts as gone. [gpus]."""
     held, work = ctx.observation.snapshot.placements, ctx.observation.snapshot.workloads
     free = ctx.whatif.gpu_used == 0 if ctx.now_s >= start_s else ctx.plan.gpu_free_at_s <= start_s
     marked = held.gpu[work.backfilled[held.workload]]
@@ -110,8 +107,9 @@ def _free_by(ctx: Context, start_s: float) -> Bools:
 
 
 def _choose(most: np.ndarray, before: Bools, wanted: int) -> np.ndarray:
-    """GPUs to hold on each node, `wanted` in all as far as there are: on the nodes of `before` first, then on the node
-    that has just enough, else on the one that has most. Shape [nodes].
+    """GPUs to hold on each node, `wanted` in all as far as there are. Shape [nodes].
+
+    The nodes of `before` come first, then the node with the fewest sufficient GPUs, else the one with most.
     """
     counts = np.where(before, most, 0)
     counts = np.clip(wanted - (np.cumsum(counts) - counts), 0, counts)

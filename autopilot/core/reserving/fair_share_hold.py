@@ -1,12 +1,12 @@
-"""The fair-share hold: room for a gang whose queue is below its fair share, for a while.
+"""The fair-share hold: room for a gang of a queue below its fair share, for a while.
 
 Turns alone do not help a gang of several GPUs beside a flood of narrow work. Its turn comes first, but GPUs come free
 one by one, and each goes to a gang of one GPU behind it. Preemption does not help while that narrow work is younger
 than its guaranteed run time. So room is held, tentatively, for the first such gang of each queue, if its start is near:
-because work is predicted to end, or will be old enough to be preempted.
+work is predicted to end, or will be old enough to be preempted.
 
 Queues that share time start work by index, so their share alone holds no room. Beside an overused queue, room is held
-for a gang that waits for the part of its queue (planning/lending.py): pieces of ten minutes end before their guaranteed
+for a gang waiting for the part of its queue (planning/lending.py): pieces of ten minutes end before their guaranteed
 run time does, and the next pieces would take their place.
 """
 
@@ -35,9 +35,9 @@ TWICE = 2.0
 
 
 def hold_fair_share(ctx: Context, at: int, held_for: dict[int, bool]) -> bool:
-    """Hold room for the gang at `at`, which found none at its turn; True when it does.
+    """Hold room for the gang at `at`, without any at its turn; True if it does.
 
-    `held_for` has an entry for each queue whose first waiting gang was considered; True: a start was planned for it.
+    `held_for` has an entry for each queue with a considered first waiting gang; True: a start was planned for it.
     """
     limit_s = ctx.policy.reservation.share_hold_s
     if limit_s <= 0:
@@ -77,7 +77,7 @@ def _below_share(ctx: Context, at: int) -> bool:
 
 
 def _above_share(ctx: Context, queue: int) -> Bools:
-    """Queues above their fair share, where their path parts from that of `queue`. Shape [queues]."""
+    """Queues above their fair share, at the point where their path parts from that of `queue`. Shape [queues]."""
     ledger = ctx.quota.ledger
     over = np.zeros(len(ledger.paths), np.bool_)
     for other in range(len(over)):
@@ -87,14 +87,14 @@ def _above_share(ctx: Context, queue: int) -> Bools:
 
 
 def _overused_work(ctx: Context) -> Bools:
-    """Running work of overused queues that pauses for gangs that wait for their part. Shape [workloads]."""
+    """Running work of overused queues that pauses for gangs waiting for their part. Shape [workloads]."""
     over = np.zeros(len(ctx.observation.snapshot.workloads.id), np.bool_)
     over[list(ctx.lending.behind)] = True
     return over
 
 
 def _free_or_taken_at(ctx: Context, over: Bools, effect: Effect, action: str) -> F64:
-    """When each GPU comes free by prediction, or may be taken from work in `over` by this action. Shape [gpus].
+    """Predicted free time of each GPU, or the time at which this action may take it from work in `over`. [gpus].
 
     `over` [workloads].
     """

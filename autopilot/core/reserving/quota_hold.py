@@ -1,10 +1,10 @@
-"""The quota hold: quota kept for an overdue gang, which bounds its wait behind a hard limit.
+"""The quota hold: quota kept for an overdue gang, to bound its wait behind a hard limit.
 
 Narrower gangs would pass a wide gang at a hard limit indefinitely, for they keep the limit full; the same holds at a
 guarantee if the gang may not be preempted. Once it is overdue, nothing behind it starts or grows under that limit,
 unless it is sure enough to end before the quota is free anyway. This is a reservation of quota. Like one of GPUs, it is
-made only where forecasts or declared limits bound the work that runs there. Room under a limit that is held above the
-guarantee of the gang's queue is open to work inside the guarantees of other queues.
+made only if forecasts or declared limits bound the work that runs there. Room under a limit held above the guarantee of
+the gang's queue is open to work inside the guarantees of other queues.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from autopilot.core.quota.rules.base import Claim
 
 
 def overdue_positions(ctx: Context) -> frozenset[int]:
-    """Gangs that wait for longer than `order.max_wait_s`."""
+    """Gangs with a wait beyond `order.max_wait_s`."""
     work = ctx.observation.snapshot.workloads
     overdue = overdue_mask(work, ctx.pending, ctx.review_now_s, ctx.policy.order)
     return frozenset(np.flatnonzero(overdue).tolist())
 
 
 def keep_room(ctx: Context, at: int) -> None:
-    """Keep the quota that the overdue gang at `at` waits for, if quota will be what it needs."""
+    """Keep the quota that the overdue gang at `at` waits for, if GPUs for it will come free."""
     row, work = int(ctx.pending[at]), ctx.observation.snapshot.workloads
     if not ctx.is_uniform(row) or work.gate[row] != Gate.OPEN:
         return
@@ -51,7 +51,7 @@ def keep_room(ctx: Context, at: int) -> None:
 
 
 def _short(ctx: Context, claim: Claim) -> Iterator[tuple[int, int, bool]]:
-    """Where quota is short for a gang: (queue, kind, True for a guarantee and False for a limit)."""
+    """Shortages of quota for a gang: (queue, kind, True for a guarantee and False for a limit)."""
     ledger = ctx.quota.ledger
     for kind in claim.kinds:
         for queue in (*ledger.paths[claim.queue], 0):
@@ -63,7 +63,7 @@ def _short(ctx: Context, claim: Claim) -> Iterator[tuple[int, int, bool]]:
 
 
 def _ready_s(ctx: Context, claim: Claim, queue: int, kind: int, sheltered: bool) -> float:
-    """When enough of a quota is free by prediction, if nothing else starts under it; inf for never."""
+    """Predicted time with enough of a quota free, if nothing else starts under it; inf for never."""
     ledger = ctx.quota.ledger
     bound, use = (ledger.guarantee, ledger.sheltered) if sheltered else (ledger.limit, ledger.use)
     missing = claim.gpus - (bound[kind][queue] - use[kind][queue])
@@ -82,7 +82,7 @@ def _ready_s(ctx: Context, claim: Claim, queue: int, kind: int, sheltered: bool)
 
 
 def _shape_comes_free(ctx: Context, row: int, gpus: int) -> bool:
-    """Could the gang ever start on GPUs that are free, or whose work is predicted to end?"""
+    """Could the gang ever start on free GPUs, or on GPUs of work with a predicted end?"""
     snapshot = ctx.observation.snapshot
     shape = shape_of(snapshot, row, gpus)
     suits = suitable_nodes(ctx.whatif, shape, ctx.gpu_memory_mib, empty=True)

@@ -1,6 +1,6 @@
 """Elastic width: free GPUs are shared among elastic gangs in turns, member by member, the oldest first.
 
-Gangs that are about to start and hold their minimum on the what-if take part, and running ones below their full width.
+Two kinds take part: gangs about to start with their minimum on the what-if, and running ones below their full width.
 Between queues the turns are those of every start (core/planning/ordering/queue_order.py). Inside a queue a higher
 priority first takes all that it can use; among equals, the gang with the fewest members above its minimum has the next
 turn, then the older one. Nothing is decided here: the what-if and the ledger are left as they were.
@@ -25,7 +25,7 @@ from autopilot.core.quota.ledger import claim_kinds
 
 @dataclass(slots=True)
 class Elastic:
-    """An elastic gang that takes part. `at`: its position among the pending, -1 when it runs. Widths in GPUs."""
+    """An elastic gang in the round. `at`: its position among the pending, -1 for a running one. Widths in GPUs."""
 
     row: int
     at: int
@@ -44,14 +44,14 @@ class Elastic:
 
 
 def waiting(ctx: Context, at: int) -> Elastic:
-    """The gang at a position among the pending, which is to start at its minimum at least."""
+    """The gang at a position among the pending, to start at its minimum at least."""
     work, row, least = ctx.observation.snapshot.workloads, int(ctx.pending[at]), ctx.pending_table.least_gpus[at]
     member, most = max(int(work.gpus_per_member[row]), 1), int(work.gpus[row])
     return Elastic(row, at, member, least, most, least, most)
 
 
 def running(ctx: Context) -> list[Elastic]:
-    """Gangs below their full width that run and may grow."""
+    """Running gangs below their full width that may grow."""
     whatif, work = ctx.whatif, ctx.observation.snapshot.workloads
     whole = whole_gpus(work) & np.isnan(work.stale_since_s)
     elastic = np.flatnonzero(
@@ -173,9 +173,7 @@ def _growth(ctx: Context, gang: Elastic, more: int) -> tuple[Fit, Shape] | None:
 
 
 def _unwanted(ctx: Context) -> I32:
-    """Whole free GPUs per node that are neither reserved nor needed by a preemption that a guard holds for now. Shape
-    [nodes].
-    """
+    """Whole free GPUs per node, neither reserved nor needed by a preemption that a guard holds for now. [nodes]."""
     room, whatif = ctx.room(np.inf), ctx.whatif
     if not ctx.plan.wanted:
         return room

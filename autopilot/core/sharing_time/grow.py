@@ -19,7 +19,7 @@ KIND: Final = "grow"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowChange(Change):
-    """A gang with all that it holds afterwards."""
+    """A gang with all its GPUs afterwards."""
 
     slots: tuple[Slot, ...] = field()
     score_terms: tuple[Evidence, ...] = ()
@@ -46,7 +46,7 @@ class GrowDraft(Draft):
         return self.fit
 
     def change(self, ctx: Context) -> Change:
-        """It keeps what it has."""
+        """It keeps its GPUs and gains more."""
         whole = ctx.whatif.layout_of(self.row).joined(self.fit.layout)
         return GrowChange(slots=slots_of(ctx, whole), score_terms=self.fit.terms)
 

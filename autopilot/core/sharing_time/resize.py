@@ -1,6 +1,6 @@
-"""Grow elastic gangs that run below their full width into capacity that no waiting gang can use, in turns.
+"""Grow elastic gangs below their full width into capacity of no use to a waiting gang, in turns.
 
-Idle GPUs that a delayed preemption counts on are not such capacity.
+Idle GPUs counted on by a delayed preemption are not such capacity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROW = Case(
 
 
 def propose(ctx: Context, submit: Submit) -> None:
-    """One growth for each gang that has room."""
+    """One growth for each gang with room."""
     gangs = running(ctx)
     held = {gang.row: gang.width_gpus for gang in gangs}
     share(ctx, gangs)
@@ -50,7 +50,7 @@ def _growth(ctx: Context, row: int, held: int, fit: Fit, shape: Shape) -> GrowDr
 
 
 def acts(ctx: Context) -> bool:
-    """True when the mode lets it act without a person."""
+    """True if the mode lets it act without a person."""
     return ctx.policy.modes.resize == Mode.AUTO
 
 

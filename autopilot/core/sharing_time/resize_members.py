@@ -1,4 +1,4 @@
-"""Go on with other members: an instruction to a gang that grows, or to a victim that shrinks."""
+"""Go on with other members: an instruction to a growing gang, or to a shrinking victim."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ResizeOperation(Operation):
 
     @property
     def takes(self) -> StopReason | None:
-        """The members that a gang gives up."""
+        """The members given up by a gang."""
         return self.reason
 
     @property
@@ -33,5 +33,5 @@ class ResizeOperation(Operation):
         return self.reason is None
 
     def told(self, place: str) -> str:
-        """What it keeps."""
+        """The GPUs kept."""
         return f"go on with {place}"

@@ -1,17 +1,15 @@
 """Time sharing: waiting work pauses running work that would keep others waiting for longer.
 
-It is of the same queue or, where the policy lets queues share time (planning/lending.py), of another one.
-
-There are two exchanges, both for queues ordered by index and with preemptible work only:
+Theory of operation. It is of the same queue or, if the policy lets queues share time (planning/lending.py), of another
+one. There are two exchanges, both for queues ordered by index and with preemptible work only:
 
 - by index: the waiting gang has an index (planning/ordering/job_order.py) `index_ratio` times as high as each paused
-  gang.   Serving the gang that is likely to finish sooner saves waiting (the exchange argument behind the Gittins
-  index);
+  gang. Serving the gang likely to finish sooner saves waiting (the exchange argument behind the Gittins index);
 - by fill: some GPUs are idle, but too few for any waiting gang. Narrower work of a lower index, by half that ratio in
   logs, makes room for the best-ranked wider gang, so that the idle GPUs work too.
 
-Across queues there is no fill, and the paused work has no higher priority, no more urgent class and is of no queue of
-a higher tier.
+Across queues there is no fill, and the paused work has no higher priority, no more urgent class and is of no queue of a
+higher tier.
 
 Exactly the missing number of GPUs is taken, the worst index first. If the free GPUs are then scattered, other gangs are
 moved; a moved gang keeps its place in the order.
@@ -73,7 +71,7 @@ class _Asker(NamedTuple):
 
 
 def share_time(ctx: Context, case: Case, across: Case, submit: Submit) -> None:
-    """Exchanges in the order of the index, those that a person approved first; then fills.
+    """Exchanges in the order of the index, those approved by a person first; then fills.
 
     `across`: the case of an exchange between queues.
     """
@@ -103,9 +101,9 @@ def _pass(
     *,
     fill: bool,
 ) -> bool:
-    """One exchange after the other; True when none can happen in this tick, and one says what would.
+    """One exchange after the other; True if none can happen in this tick, and one shows the wish.
 
-    What fails for one gang fails for those of its width behind it in its queue.
+    A failure for one gang holds for those of its width behind it in its queue.
     """
     line, failed = ctx.pending_table, set[tuple[int, int]]()
     action = cases[0].action
@@ -129,8 +127,8 @@ def _pass(
 def _askers(ctx: Context) -> I64:
     """Waiting gangs that may pause others: preemptible, of whole GPUs, in a queue ordered by index.
 
-    A gang that was paused recently pauses no other. A forecast that turned within minutes is no reason to reverse the
-    exchange, and each paused gang would pause the next.
+    A recently paused gang pauses no other. A forecast that turned within minutes is no reason to reverse the exchange,
+    and each paused gang would pause the next.
     """
     snapshot = ctx.observation.snapshot
     work, waiting = snapshot.workloads, np.array(ctx.waiting(), np.int64)
@@ -146,9 +144,9 @@ def _askers(ctx: Context) -> I64:
 
 
 def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
-    """Running gangs of these queues that may be paused or moved: preemptible, past their guaranteed run time.
+    """Running gangs of these queues open to pauses and moves: preemptible, past their guaranteed run time.
 
-    All queues that share time have one bench together.
+    All queues with time sharing have one bench together.
     """
     gpus, lending = ctx.observation.snapshot.workloads.gpus, ctx.lending
     sharing = {queue for queue in queues if lending.sharing(queue)}
@@ -174,9 +172,9 @@ def _benches(ctx: Context, queues: set[int]) -> dict[int, _Bench]:
 
 
 def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario | None:
-    """The gangs that pause and move so that the gang at `at` starts; None when it may not, or cannot.
+    """The gangs to pause and to move for the start of the gang at `at`; None if it may not, or cannot.
 
-    A gang that is wide for one new gang may pause for several that fill its place together.
+    A gang too wide for one new gang may pause for several that fill its place together.
     """
     row = int(ctx.pending[at])
     gpus = ctx.pending_table.least_gpus[at]
@@ -231,7 +229,7 @@ def _exchange(ctx: Context, at: int, bench: _Bench, *, fill: bool) -> Scenario |
 
 
 def _may_pause_for(ctx: Context, other: int, row: int) -> bool:
-    """True if the running gang `other` may pause for the waiting gang of `row`, which may be of another queue."""
+    """True if the running gang `other` may pause for the waiting gang of `row`, of the same or another queue."""
     work, ledger = ctx.observation.snapshot.workloads, ctx.quota.ledger
     mine, theirs = int(work.queue[row]), int(work.queue[other])
     if mine == theirs:
@@ -262,12 +260,12 @@ def _compared(bench: _Bench, other: int, asker: _Asker) -> tuple[float, float]:
 
 
 def _leaves_idle(index: float, limit: float, need: int, gpus: int) -> bool:
-    """True if too much of a wide gang's place of `gpus` GPUs would idle when `need` of them are used."""
+    """True if too much of a wide gang's place of `gpus` GPUs would idle with `need` of them used."""
     return bool(index >= limit * min(need / gpus, 1.0))
 
 
 def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
-    """Gangs behind the one at `at` whose index is above that of a wide gang: they may take its place together."""
+    """Gangs behind the one at `at`, with a higher index than a wide gang: they may take its place together."""
     later = islice(bench.line, bench.line.index(at) + 1, None)
     shared = ctx.shared_indices
     better = (each for each in later if shared[each] > index and not ctx.plan.taken[each])
@@ -275,8 +273,9 @@ def _behind(ctx: Context, at: int, bench: _Bench, index: float) -> list[int]:
 
 
 def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
-    """GPUs of the gangs in `behind` that fit and start on the GPUs `left`, one after the other; they stay on the
-    what-if.
+    """GPUs of the gangs in `behind` that fit and start on the GPUs `left`, one after the other.
+
+    They stay on the what-if.
     """
     total, most = 0, len(left)
     for at in behind:
@@ -292,7 +291,7 @@ def _fitting(ctx: Context, behind: list[int], left: I32) -> int:
 
 
 def _on_paper(ctx: Context, at: int, shape: Shape, paused: list[int], behind: list[int]) -> Scenario | None:
-    """The gang on the GPUs of paused gangs, others moved where needed; the what-if is left as it was.
+    """The gang on the GPUs of paused gangs, others moved if needed; the what-if is left as it was.
 
     Gangs `behind` it count only if they fit on the rest of these GPUs: a place is not taken for gangs that cannot use
     it.

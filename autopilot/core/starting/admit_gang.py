@@ -1,12 +1,12 @@
 """Start pending gangs that fit as a whole, and reserve room for those at the head that do not.
 
-One pass visits the gangs in the order of service, on one what-if. Every start can change the order of those that
-follow. A gang starts beside the reservations made so far in the pass, or in the gap before them (starting/backfill.py).
-Reserved room therefore delays no gang that precedes its owner in the order.
+Theory of operation. One pass visits the gangs in the order of service, on one what-if. Every start can change the order
+of those behind it. A gang starts beside the reservations made so far in the pass, or in the gap before them
+(starting/backfill.py). Reserved room therefore delays no gang ahead of its owner in the order.
 
-The first gangs that find no room get a reservation, up to `reservation.depth` (more with conservative backfill). A
-reservation is tentative at first and becomes a promise when the gang has waited `firm_after_s`. A promise that slips by
-`timeout_s` is released; its gang cools down before it can hold another.
+The first gangs without room get a reservation, up to `reservation.depth` (more with conservative backfill). A
+reservation is tentative at first and becomes a promise after the gang has waited `firm_after_s`. A promise that slips
+by `timeout_s` is released; its gang cools down before it can hold another.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Rows = NDArray[np.integer]
 
 @dataclass(slots=True)
 class _Pass:
-    """State of one pass over the pending gangs. Gangs of one shape that see the same reservations fail together."""
+    """State of one pass over the pending gangs. Gangs of one shape under the same reservations fail together."""
 
     codes: list[int]
     idle: list[bool]  # by position: where its number has failed and nothing leaves, it waits without a search
@@ -79,11 +79,11 @@ class _Pass:
     idle_held_for: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def reason(self, code: int) -> Miss:
-        """Why the gangs of a number wait; capacity, where that was forgotten since."""
+        """The reason for the wait of the gangs of a number; capacity, if it was forgotten since."""
         return self.failed.get(code, Miss(Code.CAPACITY, 0.0, 0.0))
 
     def forget(self) -> None:
-        """Drop the misses: what failed may fit now."""
+        """Drop the misses: a failed gang may fit now."""
         self.failed.clear()
         self.in_vain.clear()
         self.unmovable.clear()
@@ -131,7 +131,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def _kept_from(ctx: Context, at: int) -> bool:
-    """True when the quota that the gang would use is held for an overdue gang; noted as its reason."""
+    """True if the quota for the gang is held for an overdue gang; noted as its reason."""
     row = int(ctx.pending[at])
     kept = ctx.quota_hold_against(row)
     if kept is None or sure_to_end(ctx, at, kept):
@@ -160,7 +160,7 @@ def _codes(ctx: Context) -> list[int]:
 
 
 def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
-    """Try one gang. True when it was decided, False when it waits (with its reason noted)."""
+    """Try one gang. True once it was decided, False if it waits (with its reason noted)."""
     code = run.codes[at]
     if run.idle[at] and code in run.failed and not ctx.plan.leaving:
         run.refused.setdefault(code, []).append(at)
@@ -198,7 +198,7 @@ def _serve(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
 
 
 def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
-    """Book room that other work is leaving already. The gang starts there once it is free; nothing more is evicted."""
+    """Book room of work that leaves already. The gang starts there once it is free; nothing more is evicted."""
     kind = (run.codes[at], ctx.pending_table.signature[at])
     if kind in run.in_vain or not ctx.pending_table.may_ask[at]:
         return False
@@ -211,7 +211,7 @@ def _await(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
 
 
 def _by_moves(ctx: Context, at: int, run: _Pass, submit: Submit) -> bool:
-    """Move other gangs for the gang whose turn it is, before a later one starts on the GPUs that this needs."""
+    """Move other gangs for the gang at its turn, before a later one starts on the GPUs needed for this."""
     kind = (run.codes[at], ctx.pending_table.signature[at])
     tried = kind in run.unmovable or ctx.plan.steps >= ctx.policy.limits.search_steps // 2
     if tried or not defragment_acts(ctx) or not ctx.pending_table.may_ask[at] or ctx.pending_table.early[at]:
@@ -231,7 +231,7 @@ _SHAPE_CODES = frozenset(
 
 
 def _redraw(ctx: Context, run: _Pass) -> None:
-    """Forget earlier misses: a new reservation changes what the remaining gangs can use."""
+    """Forget earlier misses: a new reservation changes the room of the remaining gangs."""
     for code, refused in run.refused.items():
         _refuse(ctx, np.array(refused), run.reason(code))
     run.refused.clear()
@@ -240,7 +240,7 @@ def _redraw(ctx: Context, run: _Pass) -> None:
 
 
 def _not_held_back(ctx: Context, positions: Rows) -> Rows:
-    """Positions that may start where there is room. The others are refused with their reason."""
+    """Positions that may start, given room. The others are refused with their reason."""
     work = ctx.observation.snapshot.workloads
     rows = ctx.pending[positions]
     excluded, checked = work.excluded[rows], (work.gate[rows] >= Gate.REJECTED) & (work.gate[rows] != Gate.NO_PODS)
@@ -264,8 +264,9 @@ def _not_held_back(ctx: Context, positions: Rows) -> Rows:
 
 
 def _after_their_workers(ctx: Context, rows: Rows) -> NDArray[np.bool_]:
-    """Coordinators that already held GPUs without their workers, and whose workers still wait. The workers start first.
-    Shape [rows].
+    """Coordinators that already held GPUs without their workers, and whose workers still wait. Shape [rows].
+
+    The workers start first.
     """
     work, noted = ctx.observation.snapshot.workloads, ctx.noted_since_s
     behind = np.zeros(len(rows), np.bool_)
@@ -277,7 +278,7 @@ def _after_their_workers(ctx: Context, rows: Rows) -> NDArray[np.bool_]:
 
 
 def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
-    """Place and propose one gang. None when it was decided (either way); the miss when it has no room.
+    """Place and propose one gang. None once it was decided (either way); the miss if it has no room.
 
     An elastic gang is first placed at its minimum. It is widened and proposed after all others had their turn.
     """
@@ -309,13 +310,12 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
 
 
 def _hold(ctx: Context, at: int, fit: Fit) -> None:
-    """Put the gang on this tick's what-if and ledger, without a proposal."""
     ctx.whatif.place(int(ctx.pending[at]), fit.layout)
     ctx.occupy(int(ctx.pending[at]), fit.layout, ctx.now_s + float(ctx.run_low_s[at]))
 
 
 def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
-    """Propose elastic gangs that hold their minimum on the what-if, with the members that they get of what is left."""
+    """Propose elastic gangs with their minimum on the what-if, together with their share of the remaining members."""
     if not positions:
         return
     starting = [waiting(ctx, at) for at in positions]
@@ -330,7 +330,7 @@ def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
 
 
 def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
-    """The widest start of an elastic gang whose minimum fits at `fit`: more members never fit better."""
+    """The widest start of an elastic gang with its minimum at `fit`: more members never fit better."""
     row = int(ctx.pending[at])
     snapshot = ctx.observation.snapshot
     member, wide = max(int(snapshot.workloads.gpus_per_member[row]), 1), int(snapshot.workloads.gpus[row])
@@ -348,7 +348,7 @@ def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
 
 
 def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
-    """`reserved` where the gang would have room if that room were not held for another gang."""
+    """`reserved` if the gang would have room without the holds for other gangs."""
     if not ctx.plan.held or miss.code not in (Code.CAPACITY, Code.FRAGMENTED):
         return miss
     shape = ctx.shape(int(ctx.pending[at]), ctx.pending_table.least_gpus[at])
@@ -359,9 +359,7 @@ def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
 
 
 def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
-    """Note why gangs of one shape wait. Where a reservation blocks them and their run time is unknown, that is the
-    reason.
-    """
+    """Note the reason for the wait of gangs of one shape: also an unknown run time, if a reservation blocks them."""
     ctx.plan.refuse(positions, miss)
     unknown = positions[~ctx.known[positions]] if miss.code == Code.RESERVED else positions[:0]
     if len(unknown):
@@ -376,9 +374,9 @@ def _depth(ctx: Context) -> int:
 
 
 def _reserve(ctx: Context, at: int, submit: Submit) -> bool:
-    """Reserve room for the gang at `at`, if it can ever start here. True when it does.
+    """Reserve room for the gang at `at`, if it can ever start here. True if it does.
 
-    Tentative room is planned without a proposal. A new promise is a proposal that the guards judge. A standing promise
+    Tentative room is planned without a proposal. A new promise is a proposal judged by the guards. A standing promise
     is kept until it slips too far, also while other work leaves no room for it (planner.kept_promises).
     """
     row = int(ctx.pending[at])
@@ -423,7 +421,7 @@ def _promise(ctx: Context, row: int, shape: Shape, plan: StartPlan, held: Held) 
 
 
 def _admission(ctx: Context, at: int, fit: Fit, shape: Shape) -> admit.AdmitDraft:
-    """The proposal to start one gang; as backfill where it takes reserved GPUs."""
+    """The proposal to start one gang; as backfill if it takes reserved GPUs."""
     if uses_gap(ctx, fit, int(ctx.pending[at])):
         return gap_draft(ctx, at, fit)
     row = int(ctx.pending[at])

@@ -1,9 +1,9 @@
-"""Start work in the gap before a reservation, and evict it when the reserved gang can start.
+"""Start work in the gap before a reservation, and evict it once the reserved gang can start.
 
-A gang that finds no room beside the reservations may still start on reserved GPUs when its run time, at the quantile
-that the policy allows, ends before the planned start. Preemptible work without a forecast may do so too. Such work is
-marked. When the reserved gang would fit without some of the marked work, the smallest sufficient set is evicted. This
-is the contract of backfill: the eviction is neither weighed nor budgeted.
+A gang without room beside the reservations may still start on reserved GPUs if its run time, at the quantile of the
+policy, ends before the planned start. Preemptible work without a forecast may do so too. Such work is marked. Once the
+reserved gang would fit without some of the marked work, the smallest sufficient set is evicted. This is the contract of
+backfill: the eviction is neither weighed nor budgeted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def propose(ctx: Context, submit: Submit) -> None:
 
 
 def uses_gap(ctx: Context, fit: Fit, row: int) -> bool:
-    """True when a placement of the gang of `row` takes GPUs that reservations of other gangs hold for their start."""
+    """True if a placement of the gang of `row` takes GPUs held by reservations of other gangs for their start."""
     if not ctx.plan.held or not fit.layout.plain.all():
         return False
     nodes, counts = np.unique(ctx.observation.snapshot.gpus.node[fit.layout.gpu], return_counts=True)
@@ -93,7 +93,7 @@ def gap_draft(ctx: Context, at: int, fit: Fit) -> AdmitDraft:
 def _make_way(ctx: Context, held: Held, submit: Submit) -> None:
     """Evict the smallest sufficient set of backfilled work, if that lets the gang start at once.
 
-    Work that is leaving counts as gone: nothing more is evicted while its GPUs come free.
+    Leaving work counts as gone: nothing more is evicted while its GPUs come free.
     """
     work = ctx.observation.snapshot.workloads
     leaving = np.flatnonzero(ctx.leaving_mask())
@@ -161,7 +161,7 @@ def _clear(ctx: Context, held: Held, submit: Submit) -> None:
 
 
 def _fits(ctx: Context, held: Held, without: np.ndarray) -> bool:
-    """True when the reserved gang would fit now without the workloads `without`."""
+    """True if the reserved gang would fit now without the workloads `without`."""
     free = free_of(ctx, without.tolist())
     for other in ctx.plan.held:
         if other is not held:

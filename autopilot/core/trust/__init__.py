@@ -1,4 +1,4 @@
-"""Trust: promises against results, storms of reversed effects, and measurements that cannot be true.
+"""Trust: promises against results, storms of reversed effects, and impossible measurements.
 
-What an action promised and did not keep, or had to repeat, limits what it may do without a person.
+Unkept promises and repeated changes of an action limit its freedom to act without a person.
 """

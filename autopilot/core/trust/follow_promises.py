@@ -1,15 +1,15 @@
-"""Promised and realised: what executed actions promised, what happened within their horizon, and the cap.
+"""Promised and realised: the promises of executed actions, the use within their horizon, and the cap.
 
     promised ──> finished    its horizon is over, or no beneficiary can gain more, and all losses are known
                     │
                     └──> counted, or unknown (`Unknown` in core/model/promises.py says why)
 
-The realised use of a case is the GPU-seconds that its beneficiaries used before the start that was predicted for them
-without the action, less the work that the victims lost. Work that a beneficiary lost by a stop meanwhile is deducted
-too. While a beneficiary waits again because another action stopped it, the promise shrinks to what the rest of the time
-allows: that stop was weighed, and has a case of its own.
+The realised use of a case is the GPU-seconds used by its beneficiaries before their predicted start without the action,
+less the lost work of the victims. Work of a beneficiary lost by a stop meanwhile is deducted too. While a beneficiary
+waits again after a stop by another action, the promise shrinks to the possible use of the remaining time: that stop was
+weighed, and has a case of its own.
 
-An action is judged by its newest cases and by those that newer ones displaced in the last week, because hundreds of
+An action is judged by its newest cases and by those displaced by newer ones in the last week, because hundreds of
 similar jobs may come in one day and share one error of the forecast. If they realised less than a share of their
 promise, with and without the worst of the newest cases, the action is capped: the guard `promise` lets it recommend
 only, until a person lifts the cap.
@@ -45,7 +45,7 @@ MOST_OPEN = 200
 
 
 def remember_promises(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory with the promises of the actions that are executed now."""
+    """Memory with the promises of the actions executed now."""
     if not planned.promises:
         return memory
     room = max(MOST_OPEN - len(memory.trust.promises), 0)
@@ -53,7 +53,7 @@ def remember_promises(memory: ControllerMemory, planned: Planned) -> ControllerM
 
 
 def follow_promises(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory after a trusted view, with the caps that begin now. The cases that finished are noted in `tick`."""
+    """Memory after a trusted view, with the caps that begin now. The finished cases are noted in `tick`."""
     if memory.trust.promises:
         memory = _followed(memory, tick)
     return judge_promises(memory, tick.now_s, tick.policy)
@@ -86,7 +86,7 @@ def _followed(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def _with_case(record: PromiseRecord, case: Realised, now_s: float, rules: Promises) -> PromiseRecord:
-    """The record with one more case. The cases that it displaces are summed by day and kept for `RECORD_DAYS`."""
+    """The record with one more case. The cases displaced by it are summed by day and kept for `RECORD_DAYS`."""
     cases, day = (*record.cases, (case.promised_gpu_s, case.gain_gpu_s)), int(now_s // DAY_S)
     gone = cases[: -rules.most_cases]
     before = {each.day: each for each in record.before if each.day > day - RECORD_DAYS}
@@ -104,20 +104,20 @@ def _with_case(record: PromiseRecord, case: Realised, now_s: float, rules: Promi
 
 @dataclass(slots=True)
 class _View:
-    """What one tick shows of the beneficiaries; computed on first use."""
+    """The beneficiaries in the view of one tick; computed on first use."""
 
     observation: Observation
     _rows: dict[str, int] | None = None
     _width: F64 | None = None
 
     def row(self, uid: str) -> int | None:
-        """The row of a workload; None where it is gone."""
+        """The row of a workload; None if it is gone."""
         if self._rows is None:
             self._rows = rows_by_uid(self.observation.snapshot.workloads)
         return self._rows.get(uid)
 
     def width(self, row: int) -> float:
-        """GPUs, shares as their part, and instances that a workload holds."""
+        """GPUs, shares as their part, and instances of a workload."""
         if self._width is None:
             work, held = self.observation.snapshot.workloads, self.observation.snapshot.placements
             milli = np.bincount(held.workload, entry_milli(held), minlength=len(work.id))
@@ -128,7 +128,7 @@ class _View:
 def _used(each: Beneficiary, until_s: float, view: _View) -> Beneficiary:
     """A beneficiary with its use up to now, counted until the case is over for it.
 
-    Between two ticks it held what it held at the first of them.
+    Between two ticks its width is that of the first.
     """
     if not _may_gain(each, until_s):
         return each
@@ -159,7 +159,7 @@ def _may_gain(each: Beneficiary, until_s: float) -> bool:
 
 
 def _with_losses(promise: Promise, losses: Sequence[Loss], forgotten: set[str]) -> Promise:
-    """The promise after the losses of this tick: those of its victims, and of the work that it started."""
+    """The promise after the losses of this tick: those of its victims, and of the work started by it."""
     names = {each.workload for each in promise.beneficiaries if each.used_gpu_s > 0 or each.width > 0}
     lost, done, unknown, stopped = promise.lost_gpu_s, promise.done, promise.unknown, set[str]()
     for loss in losses:
@@ -185,7 +185,7 @@ def _with_losses(promise: Promise, losses: Sequence[Loss], forgotten: set[str]) 
 def _forgotten(
     memory: ControllerMemory, stops: Sequence[Stop], losses: Sequence[Loss], observation: Observation
 ) -> set[str]:
-    """Proposals with a stop whose loss will not be known: it is no longer awaited, and nothing said how it ended."""
+    """Proposals with a stop whose loss stays unknown: it is no longer awaited, and nothing reported its end."""
     awaited = {stop.instruction_id for stop in memory.losses.stops}
     answered = {outcome.instruction_id for outcome in observation.outcomes}
     settled = {(loss.proposal_id, loss.workload) for loss in losses}
@@ -211,7 +211,7 @@ def _finished(promise: Promise) -> Realised:
 
 
 def _most_gpu_s(each: Beneficiary, promise: Promise) -> float:
-    """The most that it could use in the time that was left to it; inf where no other action stopped it."""
+    """The most possible use in its remaining time; inf without a stop by another action."""
     if not each.waited_s or not each.gpus:
         return inf
     return each.gpus * max(min(promise.until_s, each.without_s) - promise.at_s - each.waited_s, 0.0)
@@ -227,7 +227,7 @@ def sums_of(record: PromiseRecord) -> tuple[float, float]:
 
 
 def least_gain_gpu_s(promised_gpu_s: float, rules: Promises) -> float:
-    """The least that must be realised. Where a loss was promised, it may be larger by the same factor."""
+    """The least to be realised. A promised loss may be larger by the same factor."""
     if promised_gpu_s >= 0:
         return promised_gpu_s * rules.least_ratio
     return promised_gpu_s / rules.least_ratio if rules.least_ratio > 0 else -inf
@@ -258,7 +258,7 @@ def _is_short(record: PromiseRecord, rules: Promises) -> bool:
 
 
 def cap_notes(before: ControllerMemory, memory: ControllerMemory, _policy: Policy) -> tuple[Note, ...]:
-    """A note on each cap that began or was lifted since."""
+    """A note on each cap begun or lifted since."""
     notes = []
     for action, record in memory.trust.kept_promises.items():
         was, now = before.trust.kept_promises.get(action, PromiseRecord()).capped_s < inf, record.capped_s < inf

@@ -1,9 +1,9 @@
 """Storms: an action that reverses itself, fails or cuts GPUs anew again and again.
 
-What counts, by action: an effect that failed; a reversal, which is a stop or move of a workload that the same action
-stopped or moved within the hour before, or the rise of a floor that it lowered within the hour before; and each change
-of MIG geometry. More of these within an hour than policy allows is a storm (`Storms` in core/model/policy/storms.py).
-The guard `storm` pauses the action until a person resumes or nothing was counted for a while.
+Three events count, by action: a failed effect; a reversal, that is a stop or move of a workload stopped or moved by the
+same action within the hour before, or the rise of a floor lowered by it within the hour before; and each change of MIG
+geometry. More of these within an hour than policy allows is a storm (`Storms` in core/model/policy/storms.py). The
+guard `storm` pauses the action until a person resumes or nothing was counted for a while.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Bins = tuple[tuple[float, int], ...]
 
 
 def follow_failed(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory after the effects that failed in this tick, and with the storms that begin and end now."""
+    """Memory after the failed effects of this tick, and with the storms that begin and end now."""
     memory = _counted(memory, Counter(entry.action for entry in tick.failed), tick.now_s)
     if tick.resumed:
         memory = _resumed(memory)
@@ -62,7 +62,7 @@ def count_acts(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
 
 
 def _counted(memory: ControllerMemory, acts: Counter[str], now_s: float) -> ControllerMemory:
-    """Memory after acts, with the number of events that those of each action count as."""
+    """Memory after acts, with the number of events counted for each action."""
     storms = dict(memory.trust.storms)
     for action, events in acts.items():
         record = storms.get(action, StormRecord())
@@ -87,7 +87,7 @@ def events_in_hour(record: StormRecord, now_s: float) -> int:
 
 
 def limit_of(record: StormRecord, now_s: float, rules: Storms) -> float:
-    """The most events that an hour may have."""
+    """The most events allowed in an hour."""
     past = [events for at_s, events in record.hours if now_s - WEEK_S < at_s <= now_s - HOUR_S]
     if len(past) < LEAST_HOURS:
         return float(rules.per_hour)
@@ -124,13 +124,13 @@ def _resumed(memory: ControllerMemory) -> ControllerMemory:
 
 
 def storm_timers_s(memory: ControllerMemory, planned: Planned) -> Iterable[float]:
-    """When calm ends a storm."""
+    """Times at which calm ends a storm."""
     calm_s = planned.policy.storms.calm_s
     yield from (each.last_s + calm_s for each in memory.trust.storms.values() if each.since_s < inf)
 
 
 def storm_notes(before: ControllerMemory, memory: ControllerMemory, policy: Policy) -> tuple[Note, ...]:
-    """A note on each storm that began or ended since."""
+    """A note on each storm begun or ended since."""
     notes = []
     for action, record in memory.trust.storms.items():
         was, now = before.trust.storms.get(action, StormRecord()).since_s < inf, record.since_s < inf

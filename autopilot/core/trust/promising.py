@@ -1,8 +1,8 @@
-"""What an executed action promises: the use of named work before its predicted start without the action.
+"""The promise of an executed action: the use of named work before its predicted start without the action.
 
-The promise is in the measure in which it is judged (core/trust/follow_promises.py), so it is smaller than the benefit
-that a proposal is weighed by: that counts waiting too. It is computed when a proposal is accepted, on the plan as it
-was then. What cannot be predicted is unknown, and the case does not count.
+The promise is in the measure of its later judgement (core/trust/follow_promises.py), so it is smaller than the benefit
+weighed for a proposal: that counts waiting too. It is computed at the acceptance of a proposal, on the plan of that
+moment. An unpredictable promise is unknown, and the case does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autopilot.core.planning.start_plan import plan_start
 
 
 def promise_of(draft: Draft, proposal: Proposal, ctx: Context) -> Promise | None:
-    """The promise of an accepted proposal; None where it is not weighed: by contract, for its own sake, or free."""
+    """The promise of an accepted proposal; None for an unweighed one: by contract, for its own sake, or free."""
     if draft.contract or draft.case.takes.for_itself:
         return None
     found = draft.gains(_Outlook(ctx))
@@ -51,12 +51,12 @@ def promise_of(draft: Draft, proposal: Proposal, ctx: Context) -> Promise | None
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What work would gain, against the plan without the draft."""
+    """Gains of work, against the plan without the draft."""
 
     ctx: Context
 
     def of_start(self, row: int, layout: Layout) -> tuple[list[Gain], str]:
-        """The gang that starts, or why its gain is unknown."""
+        """The gain of the starting gang, or the reason for an unknown gain."""
         ctx = self.ctx
         work, at = ctx.observation.snapshot.workloads, ctx.position_of(row)
         # the room that is made for a replica goes back after `dwell_s` at the earliest; a replica has no run time
@@ -71,7 +71,7 @@ class _Outlook:
         return [(Beneficiary(name, uid, without_s, counted_s=ctx.now_s, gpus=gpus), gpus, run_s)], ""
 
     def of_instances(self, serves: Sequence[tuple[int, float]]) -> tuple[list[Gain], str]:
-        """The requests that a change serves. Without it each would wait for instances or GPUs in use to come free."""
+        """The requests served by a change. Without it each would wait for instances or GPUs in use to come free."""
         if not serves:
             return [], Unknown.NOBODY
         ctx = self.ctx
@@ -96,10 +96,10 @@ class _Outlook:
 
 
 def _start_without_s(ctx: Context, at: int, row: int) -> float | None:
-    """When a gang would start by prediction, as if it waited alone; inf: not before all running work has ended.
+    """Predicted start of a gang, as if it waited alone; inf: not before all running work has ended.
 
-    None where that is unknown: work whose end nobody predicts is in the way, or GPUs are free already, so that not they
-    but its quota or its turn keeps it waiting.
+    None if unknown: running work without a predicted end blocks it, or GPUs are free already, so that its quota or its
+    turn keeps it waiting.
     """
     shape = ctx.shape(row, ctx.pending_table.least_gpus[at])
     if not shape.whole_gpus or row in ctx.members:
@@ -112,7 +112,7 @@ def _start_without_s(ctx: Context, at: int, row: int) -> float | None:
 
 
 def _instance_free_s(ctx: Context, profile: int, count: int) -> float | None:
-    """When `count` instances of a profile have come free by prediction; inf: there are too few of them."""
+    """Predicted time at which `count` instances of a profile have come free; inf: there are too few of them."""
     snapshot = ctx.observation.snapshot
     held = snapshot.placements
     cut = held.instance >= 0
