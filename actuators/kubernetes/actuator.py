@@ -84,24 +84,24 @@ class KubernetesActuator:
     _spent_s: float = 0.0  # that requests had taken when it began
 
     def __post_init__(self) -> None:
-        """Connect the parts that levers use."""
+        """Connect the tools of the levers."""
         self._tools = Tools(self.api, Writer(self.api), Events(self.api, self.instance), self.objects, hooks=self.hooks)
 
     def read_reports(self, reports: Reports) -> None:
-        """From now on what training programs report as metrics counts too."""
+        """From now on metrics reported by training programs count too."""
         self._tools = replace(self._tools, reports=reports)
 
     def read_modes(self, acts: Callable[[str], bool]) -> None:
-        """From now on what an action has left on objects is taken back where `acts` says that it does not act."""
+        """From now on take back an action's marks on objects if, by `acts`, it does not act."""
         self._tools = replace(self._tools, acts=acts)
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of instructions for which there is a lever."""
+        """The kinds of instructions with a lever."""
         return frozenset(kind for lever in self.levers for kind in lever.kinds) & OPERATIONS.keys()
 
     def apply(self, instruction: Instruction, now_s: float) -> Outcome:
-        """Begin an effect, or go on with it where the instruction comes again. `accepted`: it is under way."""
+        """Begin an effect, or go on with it if the instruction comes again. `accepted`: it is under way."""
         known = self._ended.get(instruction.id)
         if known is not None and not known.retryable:
             return known
@@ -123,10 +123,10 @@ class KubernetesActuator:
         return outcome or Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s)
 
     def advance(self, now_s: float, fence: int | None, under_way: Sequence[Instruction]) -> tuple[Outcome, ...]:
-        """Go on with every effect under way; the outcomes of those that ended.
+        """Go on with every effect under way; returns the outcomes of the ended ones.
 
-        `fence` None: nothing may be written now. `under_way`: the instructions that the controller still waits for;
-        an effect that is not among them is taken back as far as it has not come about.
+        `fence` None: nothing may be written now. `under_way`: the instructions awaited by the controller. Any other
+        effect is taken back as far as it has not come about.
         """
         if fence is None or fence < self._epoch:
             return ()
@@ -146,7 +146,7 @@ class KubernetesActuator:
     # --- parts --------------------------------------------------------------------------------
 
     def _count(self, now_s: float) -> None:
-        """A server that answers, but slowly, may not hold a tick up by all of its requests."""
+        """Bound the time of all requests of a tick: a server that answers slowly may not hold it up."""
         if now_s != self._tick_s:
             self._tick_s, self._spent_s = now_s, self.api.spent_s
         took_s = self.api.spent_s - self._spent_s
@@ -154,7 +154,7 @@ class KubernetesActuator:
             self._note_outage(Waiting(f"the requests of one tick took {took_s:.0f} s", outage=True), now_s)
 
     def _contained(self, instruction: Instruction, now_s: float, step: Callable[[], Outcome | None]) -> Outcome | None:
-        """The outcome of a step; whatever the object of one effect says, the other effects go on."""
+        """The outcome of a step; an error from the object of one effect does not stop the other effects."""
         try:
             return step()
         except InvariantError:
@@ -180,7 +180,7 @@ class KubernetesActuator:
         return answer or self._decided_again(effect, now_s)
 
     def _located(self, instruction: Instruction) -> Located | Ended:
-        """The objects of the instruction in the view, if they are still those that it was decided on."""
+        """The objects of the instruction in the view, if they are unchanged since the decision."""
         subject = instruction.subject
         located = self.objects.find(subject.kind.value, subject.uid)
         if located is None:
@@ -192,7 +192,7 @@ class KubernetesActuator:
         return located
 
     def _say_unfit(self, instruction: Instruction, ended: Ended, now_s: float) -> None:
-        """An Event on the object of an instruction that is not begun, where there still is one."""
+        """Write an Event on the object of an instruction that is not begun, if it still exists."""
         found = self.objects.find(instruction.subject.kind.value, instruction.subject.uid)
         if found is not None:
             about = Target(instruction.subject.uid, found.incarnation, refs_of(found)).main
@@ -200,9 +200,9 @@ class KubernetesActuator:
             self._say(effect, about, ended.kind.value.capitalize(), ended.reason, now_s, warning=True)
 
     def _replaced(self, effect: Effect, now_s: float) -> Outcome | None:
-        """The end of an admission whose object was replaced under its name meanwhile, said on the new object.
+        """The end of an admission whose object was replaced under its name meanwhile, with an Event on the new object.
 
-        Work that was to be stopped is gone, so its eviction has come about: the view says so.
+        Work to be stopped is gone, so its eviction has come about: the view shows it.
         """
         about = effect.about
         if about is None or not effect.instruction.operation.needs_room:
@@ -216,10 +216,10 @@ class KubernetesActuator:
         return self._answer(effect.instruction, ended, now_s)
 
     def _resume(self, instruction: Instruction, now_s: float) -> Outcome | None:
-        """Follow an effect that another process began: its objects show the id of the instruction.
+        """Follow an effect begun by another process: its objects show the id of the instruction.
 
-        One that no object shows ended with that process: the outcome says so, and the controller decides again. One
-        that an outage hides until its deadline is followed as if it had been begun.
+        An effect shown by no object ended with that process: the outcome says so, and the controller decides again. One
+        hidden by an outage until its deadline is followed as if it had been begun.
         """
         if instruction.id in self._running or instruction.id in self._ended:
             return None
@@ -245,13 +245,13 @@ class KubernetesActuator:
         return lost
 
     def _begun(self, instruction: Instruction, target: Target) -> bool | Answer:
-        """Whether an object shows that somebody began the effect; the failed request where that is not known."""
+        """True if an object shows that somebody began the effect; the failed request if that is not known."""
         levers = [each for each in self.levers if instruction.kind in each.kinds]
         shown = any(each.shows(self._tools, target, instruction.id) for each in levers)
         return shown or begun(self.api, target, instruction.id)
 
     def _continue(self, effect: Effect, located: Located, now_s: float) -> Outcome:
-        """Read the objects, take the next step, and say what came of it."""
+        """Read the objects, take the next step, and report its result."""
         if now_s < self._again_s:
             effect.outage = self._outage
             return self._answer(effect.instruction, Waiting(self._outage, outage=True), now_s)
@@ -284,8 +284,8 @@ class KubernetesActuator:
     def _decided_again(self, effect: Effect, now_s: float) -> Outcome:
         """The end of an effect that met an outage before its deadline: no attempt at it has failed.
 
-        It is followed on, and what was written is taken back after the outage, unless it has come about by then:
-        nobody waits for it any more.
+        It is followed on, and its writes are taken back after the outage, unless it has come about by then: nobody
+        waits for it any more.
         """
         reason = f"not done in time, it is decided again: {self._outage or effect.outage}"
         return Outcome(effect.id, OutcomeKind.CONFLICT, now_s, reason, cause=Cause.SERVER)
@@ -303,7 +303,7 @@ class KubernetesActuator:
         self._take_back(effect, located, now_s)
 
     def _started(self, effect: Effect, target: Target, pods: tuple[int, int], now_s: float) -> None:
-        """Some pods have their nodes, and are not stopped for those that have none: that is decided anew."""
+        """Some pods have their nodes, and are not stopped for the pods without one: that is decided anew."""
         there, asked = pods
         if there < asked and now_s < effect.instruction.deadline_s:
             return  # the others may follow
@@ -315,7 +315,7 @@ class KubernetesActuator:
             self._say(effect, target.main, "GaveUp", note, now_s, warning=True)
 
     def _take_back(self, effect: Effect, located: Located, now_s: float) -> Ended | None:
-        """Undo what was begun and has not come about. None: its objects cannot be read or written now.
+        """Undo an effect that has not come about. None: its objects cannot be read or written now.
 
         Then it is tried again. At the deadline the server tries a write first: an effect may be late because Kueue is
         away, although no write of its own was refused.
@@ -339,7 +339,7 @@ class KubernetesActuator:
         return ended
 
     def _try(self, effect: Effect, target: Target) -> Answer:
-        """Let the server try a write that changes nothing, on an object that the lever of the effect may write to."""
+        """Let the server try a write that changes nothing, on an object writable by the lever of the effect."""
         rules = effect.lever.rules if effect.lever is not None else ()
         may = {rule.resource for rule in rules if "patch" in rule.verbs}
         for kind, resource, subresource in TRIED:
@@ -349,10 +349,10 @@ class KubernetesActuator:
         return Answer()
 
     def _choose(self, effect: Effect, target: Target) -> str:
-        """Give the effect the lever that suits now; why none does. An effect under way keeps its lever.
+        """Give the effect the lever that suits now; returns the reason for none. An effect under way keeps its lever.
 
-        A first write may be what makes a lever unsuitable: a Job that was started is not suspended any more. So a
-        process that resumes the effect reads the lever from the record.
+        A first write may make a lever unsuitable: a Job that was started is not suspended any more. So a process that
+        resumes the effect reads the lever from the record.
         """
         lever = self._lever(effect.instruction, target)
         if isinstance(lever, Lever):
@@ -364,7 +364,7 @@ class KubernetesActuator:
         return lever
 
     def _lever(self, instruction: Instruction, target: Target) -> Lever | str:
-        """The first lever that suits, or why none does."""
+        """The first suitable lever, or the reasons against all."""
         reasons = []
         for lever in self.levers:
             if instruction.kind not in lever.kinds:
@@ -385,7 +385,7 @@ class KubernetesActuator:
         self._outage = outage
 
     def _outage_in(self, answer: Answer, now_s: float) -> bool:
-        """Whether the server or a webhook did not answer this request; then it is waited for."""
+        """True if the server or a webhook did not answer this request; then it is waited for."""
         if answer.ok:
             return False
         progress = ended_by(answer, "its objects cannot be read or written")
@@ -395,7 +395,7 @@ class KubernetesActuator:
         return True
 
     def _answer(self, instruction: Instruction, progress: Progress, now_s: float) -> Outcome:
-        """The outcome of the progress; an effect that ended is followed no more."""
+        """The outcome of the progress; an ended effect is followed no more."""
         if isinstance(progress, Waiting):
             return Outcome(instruction.id, OutcomeKind.ACCEPTED, now_s, progress.reason)
         cause = progress.cause
@@ -411,7 +411,7 @@ class KubernetesActuator:
     def _say(
         self, effect: Effect, about: Ref | None, word: str, note: str, now_s: float, *, warning: bool = False
     ) -> None:
-        """An Event on the object that people look at, once for each word and text of an effect."""
+        """Write an Event on `about`, once for each word and text of an effect."""
         action = SAYS.get(effect.instruction.kind)
         if action is None or about is None or f"{word} {note}" in effect.said:
             return

@@ -1,4 +1,4 @@
-"""Requests of the actuators to the API server. Every answer is a value: what came back, or which kind of refusal."""
+"""Requests of the actuators to the API server. Every answer is a value: the object, or the kind of refusal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ APPLY, PLAIN = "application/apply-patch+yaml", "application/json"
 
 
 class Refusal(StrEnum):
-    """Why a request was not carried out. Measured on Kubernetes 1.36 and Kueue 0.19."""
+    """Reason for a request that was not carried out. Measured on Kubernetes 1.36 and Kueue 0.19."""
 
     GONE = "gone"  # there is no such object
     OTHER_OBJECT = "other-object"  # the name now belongs to another object: the uid is not that of the instruction
@@ -71,7 +71,7 @@ FENCE_POLICY = "gpu-autopilot-fence"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one request. `refusal` is None where it succeeded; `body` is the object or the Status."""
+    """Result of one request. `refusal` is None for a success; `body` is the object or the Status."""
 
     body: Obj = field(default_factory=dict)
     refusal: Refusal | None = None
@@ -80,31 +80,31 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """True where the request was carried out."""
+        """True for a request that was carried out."""
         return self.refusal is None
 
     @property
     def retryable(self) -> bool:
-        """True where the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.refusal in RETRYABLE
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The objects of a list. `unread`: what cannot be read of it, one text for each object."""
+    """The objects of a list. `unread`: its unreadable objects, one text for each."""
 
     items: tuple[Obj, ...] = ()
     unread: tuple[str, ...] = ()
 
 
 def unread(answers: Iterable[Answer]) -> Answer | None:
-    """The first read that failed although its object may be there; None where there is none."""
+    """The first failed read of an object that may exist; None: no such read."""
     return next((answer for answer in answers if not answer.ok and answer.refusal not in CONFLICTS), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """One object. `uid` "" where any object of this name is meant (only for reads)."""
+    """One object. `uid` "": any object of this name (only for reads)."""
 
     kind: str  # a key of `KINDS`
     namespace: str  # "" for objects of the cluster
@@ -171,7 +171,7 @@ class Api:
         return self._ask("GET", path, query, None, PLAIN)
 
     def read(self, ref: Ref) -> Answer:
-        """The object as it is now; `OTHER_OBJECT` where the name belongs to another uid."""
+        """The present object; `OTHER_OBJECT` if the name belongs to another uid."""
         answer = self.get(ref.path)
         if answer.ok and (why := unfit(ref.kind, answer.body)):
             return Answer({}, Refusal.UNFIT, f"{ref.shown} cannot be read: {why}", answer.status)
@@ -180,7 +180,7 @@ class Api:
         return answer
 
     def list(self, kind: str, namespace: str = "", query: Mapping[str, str] | None = None) -> Listed | Answer:
-        """The objects of a kind, or why they cannot be listed. One that cannot be read hides no other."""
+        """The objects of a kind, or the failed request. An unreadable object hides no other."""
         answer = self.get(path_of(kind, namespace), query)
         if answer.ok and not isinstance(answer.body.get("items") or [], list):
             return Answer({}, Refusal.SERVER, f"the answer is no list of {kind}", answer.status)
@@ -195,7 +195,7 @@ class Api:
         return self._ask("POST", path, query, body, PLAIN)
 
     def delete(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Answer:
-        """Delete an object that the controller made itself. Work is never deleted."""
+        """Delete an object made by the controller itself. Work is never deleted."""
         return self._ask("DELETE", path, query, body, PLAIN)
 
     def _ask(self, method: str, path: str, query: Mapping[str, str] | None, body: Any, media: str) -> Answer:
@@ -244,7 +244,7 @@ def listed(kind: str, body: Obj) -> Listed:
 
 
 def name_in(found: Any) -> str:
-    """Namespace and name of an object that may be anything, for a message."""
+    """Namespace and name of an object of any form, for a message."""
     meta = found.get("metadata") if isinstance(found, dict) else None
     parts = [meta.get(key) for key in ("namespace", "name")] if isinstance(meta, dict) else []
     text = "/".join(each for each in parts if isinstance(each, str) and each)
@@ -287,7 +287,7 @@ def refusal_of(status: int, body: Obj) -> Refusal:
 
 
 def _of_forbidden(message: str) -> Refusal:
-    """A right that is missing, or what the admission plugins of the server itself say no to: quotas, for example."""
+    """RIGHT for a missing right; WEBHOOK for a denial by the server's own admission plugins (quotas, for example)."""
     if " cannot " in message or " is forbidden: " not in message:
         return Refusal.RIGHT
     return Refusal.GONE if TERMINATES in message else Refusal.WEBHOOK

@@ -1,8 +1,8 @@
-"""What the levers and the watchdog may change in objects of others, piece by piece, as the API server checks it.
+"""Changes allowed to the levers and the watchdog in objects of others, piece by piece, as checked by the API server.
 
-A piece is an annotation, a label, or one field of `spec`, `status` or `data`. `free` is the condition in CEL under
-which a key `k` of that map may differ at all; `holds` is what must be true of the change. Both are written for
-Kubernetes 1.30 and later: `object` and `oldObject` are untyped there, and the variables are those of `field_policy`.
+A piece is an annotation, a label, or one field of `spec`, `status` or `data`. `free` is the condition in CEL for a key
+`k` of that map to differ at all; `holds` is the condition on the change. Both are written for Kubernetes 1.30 and
+later: `object` and `oldObject` are untyped there, and the variables are those of `field_policy`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Part = Literal["annotations", "labels", "spec", "status", "data"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One piece of an object that may change."""
+    """One changeable piece of an object."""
 
     part: Part
     free: str
@@ -47,7 +47,7 @@ class Change:
 
 
 def _of(whose: str, path: str, otherwise: str) -> str:
-    """A part of an object, where it and all that is around it are there."""
+    """A part of an object, if it and all around it are present."""
     steps = path.split(".")
     there = [f"has({whose}.{'.'.join(steps[: count + 1])})" for count in range(len(steps))]
     return f"{' && '.join(there)} ? {whose}.{path} : {otherwise}"
@@ -112,8 +112,9 @@ _PLACE = f"k.startsWith('{PLACEMENT}')"
 
 
 def _placed_template(free: str) -> str:
-    """Only the place of a template changes, in the write that starts its Job: selectors of others stay, so the pods may
-    run on no other nodes than before.
+    """Only the place of a template changes, in the write that starts its Job.
+
+    Selectors of others stay, so the pods may run on no other nodes than before.
     """
     return " && ".join(
         (
@@ -183,7 +184,7 @@ _OUR_STATE = (
 
 
 def _declared(name: str, holds: str) -> str:
-    """What a Job or its template declares is a number for which something holds."""
+    """A Job or its template declares a number that meets a condition."""
     given = f"m['{PREFIX}{name}']"
     return (
         "[variables.oldNotes, variables.oldLabels, variables.oldTemplateNotes, variables.oldTemplateLabels].exists(m,"

@@ -1,4 +1,4 @@
-"""The record of an effect on an object: the next controller sees from it what was begun.
+"""The record of an effect on an object: it shows the next controller the begun effect.
 
 Every first write leaves the id of its instruction: in this record, in the message of our check, in the mark of a stop,
 in a request for a checkpoint, or in the record of a floor or a ceiling.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def record_of(effect: Effect, step: str, **more: object) -> Obj:
-    """The annotation, for the patch that takes this step; `more` is what undoing it needs."""
+    """The annotation, for the patch of this step; `more`: data needed to undo it."""
     record = {
         "id": effect.id,
         "kind": effect.instruction.kind,
@@ -37,23 +37,23 @@ def record_of(effect: Effect, step: str, **more: object) -> Obj:
 
 
 def id_in(text: str) -> str:
-    """The id in a record, a mark or a request; "" where there is none."""
+    """The id in a record, a mark or a request; "" for none."""
     found = fields_of(text).get("id")
     return found if isinstance(found, str) else ""
 
 
 def fields_of(text: str) -> Obj:
-    """The fields of a record; {} for a text that is none."""
+    """The fields of a record; {} for any other text."""
     return read_record(text)
 
 
 def wrote(found: Obj, effect: str) -> bool:
-    """True where the record of an object is of this instruction."""
+    """True if the record of an object is of this instruction."""
     return id_in(annotation(found, EFFECT)) == effect
 
 
 def lever_in(documents: Iterable[Obj], effect: str) -> str:
-    """Name of the lever that wrote the record of this instruction; "" where there is no record."""
+    """Name of the lever in the record of this instruction; "" without a record."""
     records = (fields_of(annotation(found, EFFECT)) for found in documents)
     return next((str(each.get("lever", "")) for each in records if each.get("id") == effect), "")
 
@@ -64,9 +64,9 @@ RECORDS = (EFFECT, STOPPED, CHECKPOINT_REQUEST, PREFIX + FLOOR, PREFIX + CEILING
 
 
 def begun(api: Api, target: Target, effect: str) -> bool | Answer:
-    """Whether the Workload, the Job, a pod, the node or the service shows that this instruction wrote to it.
+    """True if the Workload, the Job, a pod, the node or the service shows a write of this instruction.
 
-    The failed request where none is seen to, and one of the others cannot be read.
+    The failed request, if none is seen to show it and one of the others is unreadable.
     """
     if any(_shows(found, effect) for found in (target.workload, target.job)):
         return True

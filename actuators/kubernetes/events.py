@@ -1,4 +1,4 @@
-"""Events on the objects that the controller acts on, as `kubectl describe` shows them."""
+"""Events on the objects of the controller's actions, as shown by `kubectl describe`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NORMAL, WARNING = "Normal", "Warning"
 
 
 class Events:
-    """Writes Events. One that cannot be written changes nothing else."""
+    """Writes Events. A failed write changes nothing else."""
 
     def __init__(self, api: Api, instance: str) -> None:
         """`instance`: the name of this process, at most 128 letters."""
@@ -25,10 +25,10 @@ class Events:
     def say(
         self, about: Ref, reason: str, action: str, note: str, now_s: float, *, effect: str, warning: bool = False
     ) -> Answer:
-        """One Event on `about`; ok where the server has it. `reason` and `action` are words of at most 128 letters.
+        """One Event on `about`; ok once the server has it. `reason` and `action` are words of at most 128 letters.
 
         `effect` is the id of an instruction, or its record. The name of the Event follows from the effect and the text,
-        so that a process that goes on with an effect does not say again what the one before it has said.
+        so that a process going on with an effect does not repeat the Events of the one before it.
         """
         regarding = {
             "apiVersion": KINDS[about.kind][0],
@@ -47,7 +47,7 @@ class Events:
 def event_of(
     regarding: Mapping[str, str], reason: str, action: str, note: str, now_s: float, *, instance: str, warning: bool
 ) -> tuple[str, Obj]:
-    """The path to which an Event is posted, and the Event. `regarding`: kind, name and uid of its object."""
+    """The path for posting an Event, and the Event. `regarding`: kind, name and uid of its object."""
     space = regarding.get("namespace") or "default"
     stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     body = {

@@ -1,9 +1,9 @@
-"""The ValidatingAdmissionPolicies that list the fields which our two accounts may change: RBAC knows objects only.
+"""ValidatingAdmissionPolicies with the fields that our two accounts may change: RBAC knows objects only.
 
-One policy for the account of the controller and one for that of the watchdog. A write that is not listed is refused. A
-change counts where its kind of instructions is enabled, that is where the account may `use` the action of that name
-(`levers.ACTIONS`). They have no parameters, so nothing of them can be stale, and they refuse what they cannot judge
-(`failurePolicy: Fail`); the first condition keeps them away from everybody else.
+One policy for the account of the controller and one for that of the watchdog. An unlisted write is refused. A change
+counts if its kind of instructions is enabled, that is if the account may `use` the action of that name
+(`levers.ACTIONS`). They have no parameters, so nothing of them can be stale, and they refuse any write that they cannot
+judge (`failurePolicy: Fail`); the first condition keeps them away from everybody else.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _REQUEST = f"'{REQUEST}' in variables.{{age}}Labels && variables.{{age}}Labels['
 
 
 def granted() -> Granted:
-    """What the levers need, by resource."""
+    """The levers' rights to patch, by resource."""
     found: dict[str, dict[str, frozenset[str]]] = {}
     for lever in LEVERS:
         for rule in lever.rules:
@@ -123,7 +123,7 @@ def _users(namespace: str, accounts: Sequence[str]) -> list[str]:
 
 
 def _controller(namespace: str) -> dict[str, list[tuple[str, str]]]:
-    """By `GROUP/RESOURCE OPERATION`: expressions that must hold, each with what it says otherwise."""
+    """By `GROUP/RESOURCE OPERATION`: required expressions, each with its message."""
     found = {f"{what} UPDATE": _fields(what, changes) for what, changes in granted().items()}
     found["/pods/eviction CREATE"] = [
         (_EVICTION, "an eviction names the uid of its pod, and gives at least 1 s of grace"),
@@ -148,7 +148,7 @@ def _controller(namespace: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def _control_resources(here: str) -> dict[str, list[tuple[str, str]]]:
-    """Objects of our own kinds, and Events. What a person answers, we only take off."""
+    """Objects of our own kinds, and Events. Answers of people are only taken off by us."""
     answers = f"!('{APPROVE}' in variables.newNotes) && !('{REJECT}' in variables.newNotes) && {_BARE}"
     epoch = (f"{here} && request.name == '{MANAGER}'", "only the Epoch of our leader is written")
     advice = dict.fromkeys((EPOCH, ANSWERS), frozenset[str]())
@@ -182,7 +182,7 @@ def _kinds_with(resource: str, verb: str) -> frozenset[str]:
 
 
 def _enabled(kinds: Iterable[str]) -> str:
-    """Whether one of these kinds of instructions is enabled; always, for none."""
+    """True if one of these kinds of instructions is enabled; always, for none."""
     return " || ".join(f"variables.{kind}" for kind in sorted(kinds)) or "true"
 
 
@@ -279,7 +279,7 @@ WHAT = (
 
 
 def _variables(expressions: Iterable[str]) -> list[Obj]:
-    """The variables that the expressions read, in a fixed order."""
+    """The variables of the expressions, in a fixed order."""
     used = set(re.findall(r"variables\.(\w+)", " ".join(expressions)))
     kinds = sorted({kind for lever in LEVERS for kind in lever.kinds})
     known = {"what": WHAT, **VARIABLES}

@@ -1,4 +1,4 @@
-"""Requests for checkpoints by HTTP, to the port that a pod names: for work whose grace is short.
+"""Requests for checkpoints by HTTP, to the port named by a pod: for work with a short grace.
 
 A pod names the port by the annotation `gpu-autopilot.io/checkpoint-port`, and the path by `checkpoint-path`. Only the
 pod's own address is called, redirects are not followed, and nothing of the answer is used but its code.
@@ -29,7 +29,7 @@ DEFAULT_PATH = "/checkpoint"
 
 
 def declares_hook(pod: Obj) -> bool:
-    """Whether a pod names a port for requests."""
+    """True if a pod names a port for requests."""
     return bool(annotation(pod, CHECKPOINT_PORT))
 
 
@@ -46,7 +46,7 @@ class Hooks:
     pool: urllib3.PoolManager = field(default_factory=_pool)
 
     def ask(self, pod: Obj, request: str, deadline_s: float) -> str:
-        """Send the request to a pod; why it does not have it, "" where it does."""
+        """Send the request to a pod; returns the reason for a failure, "" for a success."""
         name = f"pod {pod['metadata']['name']}"
         port, path = annotation(pod, CHECKPOINT_PORT), annotation(pod, CHECKPOINT_PATH) or DEFAULT_PATH
         if not port.isdecimal() or not 0 < int(port) < 65536:
@@ -79,7 +79,7 @@ class Hooks:
 
 
 def _not_a_pod(pod: Obj, address: str) -> str:
-    """Why the address is not that of the pod alone; "" where it is."""
+    """Reason against the address as that of the pod alone; "" for none."""
     if pod["spec"].get("hostNetwork"):
         return "it uses the network of its node, so its address is not its own"
     try:

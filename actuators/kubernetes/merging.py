@@ -1,7 +1,7 @@
-"""The node selector that a gang will have once it is admitted, put together before anything is written.
+"""The node selector of a gang after its admission, put together before anything is written.
 
-Kueue merges the labels of flavors, the selector of the template and the updates of all checks. Where two of them differ
-in one key, it ends the workload for good. So the same merge is done here first, and a contradiction is never written.
+Kueue merges the labels of flavors, the selector of the template and the updates of all checks. If two of them differ in
+one key, it ends the workload for good. So the same merge is done here first, and a contradiction is never written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Merged:
 
 
 def merge(parts: Iterable[tuple[str, Mapping[str, str]]]) -> Merged | Contradiction:
-    """Selectors by source, put together; the first contradiction where there is one. Equal values do not contradict."""
+    """Selectors by source, put together; or the first contradiction. Equal values do not contradict."""
     selector: dict[str, str] = {}
     source: dict[str, str] = {}
     for name, labels in parts:
@@ -48,7 +48,7 @@ def merge(parts: Iterable[tuple[str, Mapping[str, str]]]) -> Merged | Contradict
 
 
 def base_selectors(api: Api, workload: Obj) -> dict[str, list[tuple[str, Mapping[str, str]]]] | str:
-    """By pod set: what asks for node labels beside us. A text says why that is not known.
+    """By pod set: the sources of node labels beside us. A text is the reason for unknown labels.
 
     These are the template, the flavors of the reservation, and the updates of other checks.
     """

@@ -1,6 +1,6 @@
 """The configuration file of NVIDIA's MIG manager, in the format of mig-parted: named geometries of the GPUs of a node.
 
-An entry says how many instances of each profile a GPU has. Places cannot be given: the driver chooses them.
+An entry states the number of instances of each profile on a GPU. Places cannot be given: the driver chooses them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """One GPU: None where MIG is off, else its instances by profile."""
+    """One GPU: None with MIG off, else its instances by profile."""
 
     instances: Mapping[str, int] | None = field(default=None)
 
@@ -39,7 +39,7 @@ Layout = tuple[Cuts, ...]
 
 
 class BadFileError(ValueError):
-    """The file, or an entry, cannot be used; the text says why."""
+    """The file, or an entry, cannot be used; the text has the reason."""
 
 
 def entries_of(text: str) -> Obj:
@@ -55,7 +55,7 @@ def entries_of(text: str) -> Obj:
 
 
 def layouts_of(configs: Obj, name: str, gpus: int) -> list[Layout]:
-    """What the entry `name` may mean for a node of `gpus` GPUs: one layout for each device filter in it.
+    """Possible meanings of the entry `name` for a node of `gpus` GPUs: one layout for each device filter in it.
 
     Raises BadFileError for an unknown name, and for an entry that does not state every GPU.
     """
@@ -96,7 +96,7 @@ def _cuts(part: Obj) -> Cuts:
 
 
 def resources_of(layout: Layout) -> dict[str, int]:
-    """What the device plugin offers under strategy `mixed`."""
+    """Resources of the device plugin under strategy `mixed`."""
     counts: Counter[str] = Counter()
     for each in layout:
         counts.update(each.instances or {})
@@ -121,7 +121,7 @@ def entry_of(layout: Layout) -> tuple[str, list[Obj]]:
 
 
 def with_entries(configs: Obj, new: Mapping[str, Sequence[Obj]], used: Iterable[str]) -> str:
-    """The text of the file with these entries. Generated ones that no node uses are dropped beyond `KEPT`."""
+    """The text of the file with these entries. Generated and unused ones are dropped beyond `KEPT`."""
     kept = {*used, *new}
     idle = [name for name in configs if name.startswith(OURS) and name not in kept]
     gone = set(idle[: max(len(idle) - KEPT, 0)])

@@ -1,4 +1,4 @@
-"""What is read of a node and its pods before and after a change of MIG geometry."""
+"""The facts read of a node and its pods before and after a change of MIG geometry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEPLOY, PAUSED = "nvidia.com/gpu.deploy.", "paused-for-mig-change"
 
 
 def holds_gpu(pod: Obj) -> bool:
-    """Whether a pod that has not ended holds a GPU, an instance, or a device by a claim."""
+    """True for a pod that has not ended and holds a GPU, an instance, or a device by a claim."""
     if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
         return False
     spec = pod["spec"]
@@ -33,7 +33,7 @@ def cuts_of(geometry: Geometry | None) -> Cuts:
 
 
 def offered(node: Obj) -> dict[str, int]:
-    """GPUs and instances that can be allocated; what is 0 is left out, except whole GPUs."""
+    """Allocatable GPUs and instances; zeros are left out, except for whole GPUs."""
     amounts = (node.get("status") or {}).get("allocatable") or {}
     found = {
         name: devices(name, amount)
@@ -46,16 +46,16 @@ def offered(node: Obj) -> dict[str, int]:
 
 
 def counts_gpus(node: Obj) -> bool:
-    """Whether a device plugin has announced GPUs or instances as resources; it sets their number to 0 when it stops.
+    """True if a device plugin has announced GPUs or instances as resources; a stopped plugin leaves their number at 0.
 
-    Where GPUs are allocated by claims (dynamic resource allocation), none are.
+    With GPUs allocated by claims (dynamic resource allocation), none are.
     """
     amounts = (node.get("status") or {}).get("capacity") or {}
     return any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in amounts)
 
 
 def paused_clients(node: Obj) -> list[str]:
-    """GPU clients that the manager has not brought back."""
+    """GPU clients not yet brought back by the manager."""
     labels = (node.get("metadata") or {}).get("labels") or {}
     return sorted(
         key.removeprefix(DEPLOY) for key, value in labels.items() if key.startswith(DEPLOY) and value == PAUSED

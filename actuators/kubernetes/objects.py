@@ -1,7 +1,7 @@
-"""The API objects behind a subject of an instruction, and what is read of them before anything is written.
+"""The API objects of a subject of an instruction, and their content read before anything is written.
 
-The view of the cluster says which objects belong to a subject (`Objects`, provided by the collector). Their content is
-read afresh: a decision is some hundred milliseconds old when it is carried out.
+The view of the cluster names the objects of a subject (`Objects`, provided by the collector). Their content is read
+afresh: a decision is some hundred milliseconds old at its execution.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Located(Protocol):
 
     @property
     def incarnation(self) -> int:
-        """How often work was stopped, as the view counts; the generation of a service; 0 for a node or a GPU."""
+        """Number of stops of work, as counted by the view; the generation of a service; 0 for a node or a GPU."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class Objects(Protocol):
     """Finds the objects of a subject in the view. Called by the thread of the loop only."""
 
     def find(self, kind: str, uid: str) -> Located | None:
-        """The objects of a subject (`kind`: workload, service, gpu, node) by its uid; None where the view has none."""
+        """The objects of a subject (`kind`: workload, service, gpu, node) by its uid; None: not in the view."""
         ...
 
     def changing(self) -> Iterable[tuple[Named, str]]:
@@ -66,7 +66,7 @@ class Objects(Protocol):
         ...
 
     def offered(self) -> Iterable[Named]:
-        """Every node of the view that is offered back (annotation `gpu-autopilot.io/offered-back`)."""
+        """Every node of the view offered back (annotation `gpu-autopilot.io/offered-back`)."""
         ...
 
     def ceiled(self) -> Iterable[tuple[Named, str]]:
@@ -82,24 +82,24 @@ class Objects(Protocol):
         ...
 
     def reservations(self, uids: Sequence[str]) -> Iterable[Named]:
-        """The Workloads of Kueue of these (uids of work) that have quota and wait for our check, in this order.
+        """The Workloads of Kueue of these uids of work that have quota and wait for our check, in this order.
 
-        Not those that are opted out.
+        Opted-out ones are left out.
         """
         ...
 
     def taken(self) -> Iterable[Named]:
-        """Workloads of Kueue that we have deactivated so that other work gets their quota (`levers.reservations`)."""
+        """Workloads of Kueue deactivated by us to free their quota for other work (`levers.reservations`)."""
         ...
 
     def left_over(self) -> Iterable[Named]:
-        """Workloads of Kueue whose Retry of our check is left over, or was taken back (`levers.leftover`)."""
+        """Workloads of Kueue with a Retry of our check left over, or taken back (`levers.leftover`)."""
         ...
 
 
 @dataclass(slots=True)
 class Target:
-    """The objects of one subject: what the view names, and what was read of them."""
+    """The objects of one subject: their names in the view, and their content as read."""
 
     uid: str
     incarnation: int
@@ -115,7 +115,7 @@ class Target:
         return next(iter(self.of(kind)), None)
 
     def doc(self, ref: Ref | None) -> Obj:
-        """What was read of an object; {} where nothing was."""
+        """The read content of an object; {}: not read."""
         return self.read.get(ref.uid, {}) if ref is not None else {}
 
     @property
@@ -130,7 +130,7 @@ class Target:
 
     @property
     def main(self) -> Ref | None:
-        """The object that people look at: the Job, else the Workload, else the first pod or any other object."""
+        """The main object for people: the Job, else the Workload, else the first pod or any other object."""
         for kind in ("Job", "Workload", "Deployment", "StatefulSet", "Node", "Pod"):
             found = self.first(kind)
             if found is not None:
@@ -144,7 +144,7 @@ def refs_of(located: Located) -> tuple[Ref, ...]:
 
 
 def target_of(api: Api, located: Located, uid: str) -> tuple[Target, Answer | None]:
-    """The target with its Workload and its Job read, and why reading them failed (None where it did not)."""
+    """The target with its Workload and its Job read, and the failed read (None: none failed)."""
     refs = refs_of(located)
     target = Target(uid, located.incarnation, refs)
     for ref in refs:
@@ -165,12 +165,12 @@ def conditions(found: Obj) -> dict[str, Obj]:
 
 
 def holds(found: Obj, kind: str) -> bool:
-    """True where the condition of this type is True."""
+    """True if the condition of this type is True."""
     return conditions(found).get(kind, {}).get("status") == "True"
 
 
 def moment_s(condition: Obj) -> float:
-    """When a condition or a check changed last; NaN where that is not stated."""
+    """Time of the last change of a condition or a check; NaN: not stated."""
     try:
         return datetime.fromisoformat(str(condition.get("lastTransitionTime"))).timestamp()
     except (ValueError, OverflowError):
@@ -191,7 +191,7 @@ MOST_DIGITS = 9
 
 
 def devices(name: str, amount: object) -> int:
-    """A number of devices that an object states. Raises `ValueError` with its name and value."""
+    """A number of devices stated by an object. Raises `ValueError` with its name and value."""
     text = str(amount)
     if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise ValueError(f"{name} is {shown(text)}, not a number of devices")
@@ -199,10 +199,10 @@ def devices(name: str, amount: object) -> int:
 
 
 def annotation(found: Obj, key: str) -> str:
-    """The value of an annotation; "" where it is absent."""
+    """The value of an annotation; "": absent."""
     return str(((found.get("metadata") or {}).get("annotations") or {}).get(key, ""))
 
 
 def label(found: Obj, key: str) -> str:
-    """The value of a label; "" where it is absent."""
+    """The value of a label; "": absent."""
     return str(((found.get("metadata") or {}).get("labels") or {}).get(key, ""))

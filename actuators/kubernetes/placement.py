@@ -1,8 +1,8 @@
 """A placement as node selectors: the scheduler binds the pods, and the selectors limit it to the chosen nodes.
 
-A gang on one node selects the hostname of that node, where somebody else takes the selector back: Kueue, or the end of
-the pod. A gang on several nodes, one whose width may change, and a Job without Kueue select a label of their own, which
-the nodes carry as long as the gang needs it: what we write into a template is ours by its name.
+A gang on one node selects the hostname of that node, if somebody else takes the selector back: Kueue, or the end of the
+pod. A gang on several nodes, one with a changeable width, and a Job without Kueue select a label of their own; the
+nodes carry it as long as the gang needs it. Our parts of a template are ours by their name.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def label_of(uid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The nodes of a gang as they were read, and the selector that keeps its pods on them."""
+    """The nodes of a gang as read, and the selector that keeps its pods on them."""
 
     nodes: Mapping[str, Obj]  # by name
     selector: Mapping[str, str]
     label: str = ""  # of several nodes; it must be set before pods are released
 
     def lacks(self, selector: Mapping[str, str]) -> str:
-        """Which node does not carry a label that the pods ask for anyway; "" for none."""
+        """Reason for a node without a label that the pods select anyway; "" for none."""
         for name, node in self.nodes.items():
             labels = node["metadata"].get("labels") or {}
             for key, value in selector.items():
@@ -46,7 +46,7 @@ class Place:
 
 
 def place_of(api: Api, uid: str, slots: Sequence[Slot], *, labelled: bool = False) -> Place | Answer:
-    """The place that the slots of an instruction ask for, or the answer of the node that cannot be read or used.
+    """The place for the slots of an instruction, or the answer of a node that is unreadable or unusable.
 
     `labelled`: a label of its own also on one node. Other nodes may come later and the selector of running pods cannot
     change; or the selector is taken back later, and must be told from those of others.
@@ -103,13 +103,13 @@ def set_label(writer: Writer, node: Ref, key: str, value: str | None, epoch: int
 
 
 def bound(api: Api, target: Target) -> bool | Answer:
-    """Whether a pod of the target has a node; the failed request where none is seen to, and one cannot be read."""
+    """True if a pod of the target has a node; the failed request if none is seen to, and one is unreadable."""
     pods, failed = bound_pods(api, target)
     return bool(pods) or failed or False
 
 
 def started(api: Api, target: Target) -> tuple[int, int] | Answer:
-    """How many pods of the target have got a node, and how many it has; the failed request where one cannot be read."""
+    """Pods of the target with a node, and all its pods; the failed request if one is unreadable."""
     answers = each(target.of("Pod"), api.read)
     failed = unread(answers)
     if failed is not None:
@@ -119,7 +119,7 @@ def started(api: Api, target: Target) -> tuple[int, int] | Answer:
 
 
 def _asked(target: Target) -> int:
-    """The pods that a subject has once it has started."""
+    """Number of pods of a subject after its start."""
     if target.workload:
         admission = (target.workload.get("status") or {}).get("admission") or {}
         sets = admission.get("podSetAssignments") or target.workload["spec"].get("podSets") or ()
@@ -132,7 +132,7 @@ def _asked(target: Target) -> int:
 
 
 def bound_pods(api: Api, target: Target) -> tuple[list[Obj], Answer | None]:
-    """Its pods that have a node and have not ended, and the failed request where another one cannot be read."""
+    """Its pods with a node that have not ended, and the failed request if another one is unreadable."""
     answers, over = each(target.of("Pod"), api.read), {"Succeeded", "Failed"}
     failed = unread(answers)
     pods = [answer.body for answer in answers if answer.ok and answer.body["spec"].get("nodeName")]

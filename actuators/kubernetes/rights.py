@@ -31,12 +31,12 @@ def kube_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
 
 
 def fields_manifest() -> list[dict[str, Any]]:
-    """The policies of the fields that the accounts may change, as `deploy/fields.yaml` has them."""
+    """The policies of the fields open to the accounts, as in `deploy/fields.yaml`."""
     return field_policies(NAMESPACE, [NAME])
 
 
 def kinds() -> list[str]:
-    """The kinds of instructions for which there are levers."""
+    """The kinds of instructions with levers."""
     return sorted({kind for lever in LEVERS for kind in lever.kinds})
 
 

@@ -1,4 +1,4 @@
-"""What the actuator keeps in order beside the effects: our check, labels of placements, abandoned effects."""
+"""Upkeep of the actuator beside the effects: our check, labels of placements, abandoned effects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GONE_S = 120.0
 
 @contextmanager
 def _contained(tools: Tools, ref: Ref, now_s: float) -> Iterator[None]:
-    """Whatever one object says, the others are kept in order: an Event on it says what failed."""
+    """An error from one object does not stop the upkeep of the others: an Event on it states the failure."""
     try:
         yield
     except InvariantError:
@@ -49,7 +49,7 @@ class ActiveCheck:
     _due_s: float = -inf
 
     def run(self, tools: Tools, epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
-        """Say that the check is served. A cluster without Kueue or without the check is left alone."""
+        """State that the check is served. A cluster without Kueue or without the check is left alone."""
         if now_s < self._due_s:
             return
         self._due_s = now_s + EVERY_S
@@ -77,7 +77,7 @@ def _active(epoch: int, now_s: float) -> Obj:
 
 @dataclass(slots=True)
 class OldPlacements:
-    """Removes labels of placements whose gang is gone."""
+    """Removes labels of placements of gangs that are gone."""
 
     _due_s: float = -inf
     _gone_since_s: dict[str, float] = field(default_factory=dict)
@@ -100,10 +100,10 @@ class OldPlacements:
 
 @dataclass(slots=True)
 class AbandonedRecuts:
-    """Opens nodes that a change of geometry has left cordoned, and that no instruction stands for any more.
+    """Opens nodes left cordoned by a change of geometry without an instruction any more.
 
-    A controller that stops between the last instruction and its undoing leaves such a node, and so does a write that
-    fails at the deadline. A change that has come about is finished; one that has not is taken back.
+    A controller stopped between the last instruction and its undoing leaves such a node, and so does a write that fails
+    at the deadline. A change that has come about is finished; any other is taken back.
     """
 
     _due_s: float = -inf
@@ -150,9 +150,9 @@ class OldOffers:
 
 @dataclass(slots=True)
 class OldCeilings:
-    """Gives services their replicas back whose ceiling has ended, and all of them once `shrink_idle` does not act.
+    """Gives services their replicas back after their ceiling, and all of them once `shrink_idle` does not act.
 
-    A ceiling is renewed well before its end, so one that has ended is one that nobody decides on any more.
+    A ceiling is renewed well before its end, so nobody decides on an ended one any more.
     """
 
     _due_s: float = -inf
@@ -178,7 +178,7 @@ class OldCeilings:
 
 @dataclass(slots=True)
 class OldRequests:
-    """Removes requests for nodes that no instruction stands for, such as those of a process that ended."""
+    """Removes requests for nodes without an instruction, such as those of a process that ended."""
 
     _due_s: float = -inf
 

@@ -1,6 +1,6 @@
-"""What the levers and the watchdog read of objects, as types: an object is checked before anything of it is read.
+"""The parts of objects read by the levers and the watchdog, as types: an object is checked before it is read.
 
-The API server checks the types of what it stores, but not of every version of every kind. An object that does not fit
+The API server checks the types of stored objects, but not of every version of every kind. An object that does not fit
 is left alone, and one message names the object, the field and the value.
 """
 
@@ -21,7 +21,7 @@ Texts = dict[str, str] | None
 
 
 class Part(msgspec.Struct, rename="camel"):
-    """A part of an object. Where a field may be null, the code that reads it takes it as absent."""
+    """A part of an object. The code that reads a nullable field takes null as absent."""
 
 
 class Named(Part):
@@ -40,7 +40,7 @@ class Owner(Part):
 
 
 class Managed(Part):
-    """Who wrote which fields."""
+    """The fields of one writer."""
 
     manager: str | None = None
     time: str | None = None
@@ -98,7 +98,7 @@ class Container(Part):
 
 
 class PodSpec(Part):
-    """What a pod asks for, and where it is."""
+    """Request and node of a pod."""
 
     containers: list[Container]
     init_containers: list[Container] | None = None
@@ -356,7 +356,7 @@ class Check(Object):
 
 
 class Conditioned(Object):
-    """An object whose conditions alone are read, such as a ProvisioningRequest."""
+    """An object of which only the conditions are read, such as a ProvisioningRequest."""
 
     status: _Conditions | None = None
 
@@ -410,12 +410,12 @@ TYPES: Mapping[str, type[Object]] = {
 
 
 def unfit(kind: str, found: Any) -> str:
-    """Why an object of a kind cannot be read: field, value and what is wrong; "" where it can be."""
+    """Reason for an unreadable object of a kind: field, value and problem; "" for none."""
     return why_unfit(found, TYPES.get(kind, Object))
 
 
 def why_unfit(found: Any, type_: type[Part]) -> str:
-    """Why a document does not fit a type; "" where it does."""
+    """Reason for a document that does not fit a type; "" for none."""
     try:
         msgspec.convert(found, type_)
     except msgspec.ValidationError as error:

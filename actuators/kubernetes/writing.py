@@ -1,7 +1,7 @@
 """The one way to write: the server tries it first, then it is written.
 
-Each write names the uid of its object and the epoch of its controller. Where it depends on what was read, it names the
-resourceVersion too, so that a write of somebody else in between is noticed and the step is decided again.
+Each write names the uid of its object and the epoch of its controller. A write that depends on the read object names
+the resourceVersion too, so that a write of somebody else in between is noticed and the step is decided again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a step is not taken after its object was read."""
+    """Reason for a step not taken after its object was read."""
 
     reason: str
     done: bool = False  # nothing is left to do
@@ -51,7 +51,7 @@ class Writer:
         """`written`: writes that were carried out, or may have been; it only ever grows."""
 
     def change(self, ref: Ref, decide: Decide, epoch: int, *, subresource: str = "", dry: bool = False) -> Answer:
-        """Read the object, decide, try the write, and write. The answer has the object as it is afterwards.
+        """Read the object, decide, try the write, and write. The answer has the object after the write.
 
         A `Stop` with `done` is a success that writes nothing. `dry`: only try.
         """
@@ -131,7 +131,7 @@ class Writer:
 
 
 def _preconditions(read: Obj) -> dict[str, str]:
-    """The server refuses the write where the object is another one, or was written since it was read."""
+    """The server refuses the write to another object, or to one written since it was read."""
     meta = read["metadata"]
     return {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
 

@@ -1,4 +1,7 @@
-"""The levers, as one table: the first that suits the objects of an instruction is used. One file for each lever."""
+"""The levers, as one table: the first suitable one for the objects of an instruction is used.
+
+One file for each lever.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ EVENTS = Rule("events.k8s.io", "events", ("create",))
 
 
 def rules_for(kinds: Iterable[str], levers: Iterable[Lever] = LEVERS) -> tuple[Rule, ...]:
-    """The rights that instructions of these kinds need, merged by resource; none where no kind is enabled."""
+    """The rights for instructions of these kinds, merged by resource; none if no kind is enabled."""
     enabled = set(kinds)
     used = [lever for lever in levers if lever.kinds & enabled]
     asked = [rule for lever in used for rule in lever.rules] + ([EVENTS] if used else [])

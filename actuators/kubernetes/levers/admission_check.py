@@ -93,13 +93,13 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def _evictions(workload: Obj) -> int:
-    """How often Kueue evicted it, as the view counts its incarnations."""
+    """Number of its evictions by Kueue, the incarnation in the view."""
     stats = (workload.get("status") or {}).get("schedulingStats") or {}
     return sum(int(each.get("count", 0)) for each in stats.get("evictions") or ())
 
 
 def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOperation) -> list[Obj] | Progress:
-    """The updates of all pod sets, free of contradictions, with the nodes marked; or why there are none."""
+    """The updates of all pod sets, free of contradictions, with the nodes marked; or the reason for none."""
     place = placement.place_of(tools.api, target.uid, operation.slots, labelled=not rigid(target))
     if isinstance(place, Answer):
         if place.refusal in CONFLICTS:
@@ -130,13 +130,13 @@ def _updates(tools: Tools, effect: Effect, target: Target, operation: AdmitOpera
 
 
 def _placed_by_kueue(workload: Obj) -> set[str]:
-    """Pod sets to which topology-aware scheduling has assigned nodes: a selector of ours would contradict them."""
+    """Pod sets with nodes assigned by topology-aware scheduling: a selector of ours would contradict them."""
     admission = (workload.get("status") or {}).get("admission") or {}
     return {each["name"] for each in admission.get("podSetAssignments") or () if each.get("topologyAssignment")}
 
 
 def _without_gpus(workload: Obj) -> set[str]:
-    """Pod sets whose pods ask for no device, such as a launcher: the placement names no node for them."""
+    """Pod sets without requests for devices, such as a launcher: the placement names no node for them."""
     sets = workload["spec"].get("podSets") or ()
     return {each["name"] for each in sets if not holds_gpu({"spec": each["template"]["spec"]})}
 
@@ -144,8 +144,8 @@ def _without_gpus(workload: Obj) -> set[str]:
 def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """An earlier admission did not start at its place: its reservation is given back, and its gang decided again.
 
-    Ready may be said only for the reservation that the decision saw. Else the next decision would find a Ready that is
-    not its own, give that back as well, and so on.
+    Only the reservation seen by the decision may be made Ready. Else the next decision would find a Ready that is not
+    its own, give that back as well, and so on.
     """
     bound = _bound(tools, target)
     if isinstance(bound, Answer):
@@ -159,12 +159,12 @@ def _give_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Pr
 
 
 def _bound(tools: Tools, target: Target) -> bool | Answer:
-    """Whether pods of this admission have their nodes; while Kueue evicts it, they are those that leave."""
+    """True if pods of this admission have their nodes; during an eviction by Kueue, those are the leaving ones."""
     return False if holds(target.workload, "Evicted") else placement.bound(tools.api, target)
 
 
 def _retry(tools: Tools, effect: Effect, target: Target, now_s: float, why: str) -> Answer:
-    """Say Retry where our check still says what was read; Pending while an eviction does the rest already."""
+    """Set Retry if our check is unchanged since it was read; Pending while an eviction does the rest already."""
     ref, before = target.first("Workload"), our_check(target.workload).get("message", "")
 
     def decide(found: Obj) -> Obj | Stop:

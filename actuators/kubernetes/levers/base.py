@@ -1,8 +1,7 @@
-"""What a lever is: one way to carry out one kind of instruction on one kind of object.
+"""The definition of a lever: one way to carry out one kind of instruction on one kind of object.
 
-A lever is level-triggered. `step` looks at the objects as they are now and does the next thing that is missing. It is
-called when the instruction arrives and again at each tick until it returns `Ended`. Calling it twice changes nothing
-twice.
+A lever is level-triggered. `step` looks at the present objects and takes the next missing step. It is called at the
+arrival of the instruction and again at each tick until it returns `Ended`. A second call changes nothing twice.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A right that a lever needs, as RBAC writes it. `names`: only these objects; () for all.
+    """A right of a lever, in the form of RBAC. `names`: only these objects; () for all.
 
-    `changes`: what it may change in such an object (keys of `actuators.kubernetes.changes.CHANGES`). RBAC cannot say
-    that; the shipped admission policy does.
+    `changes`: its changes in such an object (keys of `actuators.kubernetes.changes.CHANGES`). RBAC cannot state them;
+    the shipped admission policy does.
     """
 
     group: str
@@ -38,7 +37,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The effect is under way: what it waits for. `outage`: the server or a webhook does not answer."""
+    """The effect is under way; `reason`: the awaited event. `outage`: the server or a webhook does not answer."""
 
     reason: str
     outage: bool = False
@@ -46,7 +45,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Nothing is left to do for this lever. `cause`: why the effect did not come about; `NONE` with `DONE`."""
+    """Nothing is left to do for this lever. `cause`: of an effect that did not come about; `NONE` with `DONE`."""
 
     kind: OutcomeKind
     reason: str
@@ -79,17 +78,17 @@ class Effect:
 
 
 class Reports(Protocol):
-    """What training programs report beside the annotations of their pods (`collectors.checkpoint_reports`).
+    """Reports of training programs beside the annotations of their pods (`collectors.checkpoint_reports`).
 
     Pods are given by namespace and name. Both answer at once, and raise nothing.
     """
 
     def acknowledged(self, request: str, pods: Collection[tuple[str, str]]) -> bool:
-        """Whether one of these pods reports a complete checkpoint for the request."""
+        """True if one of these pods reports a complete checkpoint for the request."""
         ...
 
     def heartbeats_s(self, pods: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], float]:
-        """When these pods last reported progress, in seconds since 1970; only those that report it."""
+        """Time of the last reported progress of these pods, in seconds since 1970; only of pods that report it."""
         ...
 
 
@@ -111,7 +110,7 @@ def _any_action(_action: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a lever works with."""
+    """The tools of a lever."""
 
     api: Api
     writer: Writer
@@ -126,7 +125,7 @@ class Upkeep(Protocol):
     """Work of the actuator itself at each tick, beside the effects. It contains its own failures."""
 
     def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
-        """Do what is due. `under_way`: ids of the instructions that the controller waits for."""
+        """Do all due work. `under_way`: ids of the instructions awaited by the controller."""
         ...
 
 
@@ -140,7 +139,7 @@ def gone(what: str) -> Ended:
 
 
 def changed(what: str) -> Ended:
-    """Somebody else changed the object so that the instruction does not apply any more."""
+    """Somebody else changed the object: the instruction does not apply any more."""
     return Ended(OutcomeKind.CONFLICT, what, cause=Cause.CHANGED)
 
 
@@ -150,7 +149,7 @@ def no_place(what: str) -> Ended:
 
 
 def not_set_up(what: str, kind: OutcomeKind = OutcomeKind.FAILED) -> Ended:
-    """The cluster is not configured for it, or the component that does it failed."""
+    """The cluster is not configured for it, or the responsible component failed."""
     return Ended(kind, what, cause=Cause.CONFIG)
 
 
@@ -171,10 +170,10 @@ def _shows_nothing(_tools: Tools, _target: Target, _effect: str) -> bool:
 class Lever:
     """One row of the table of levers.
 
-    `suits` answers "" where the lever fits the objects of the instruction, else why not. `undo` takes back what was
-    begun, where the deadline has passed or the controller does not wait for the effect any more; it leaves an effect
-    that has come about as it is, and waits where that is not known. `shows` answers whether an object beside those of
-    the subject shows that this instruction (id) was begun.
+    `suits` answers "" if the lever fits the objects of the instruction, else the reason against it. `undo` takes back
+    the begun part after the deadline, or once the controller does not wait for the effect any more; it leaves an effect
+    that has come about as it is, and waits if that is not known. `shows` answers True if an object beside those of the
+    subject shows that this instruction (id) was begun.
     """
 
     name: str
@@ -204,7 +203,7 @@ CAUSES: Mapping[Refusal | None, Cause] = {
 
 
 def ended_by(answer: Answer, what: str) -> Progress:
-    """The progress after a request that failed. `what` names the request."""
+    """The progress after a failed request. `what` names the request."""
     text, cause = f"{what}: {answer.message}", CAUSES.get(answer.refusal, Cause.OTHER)
     if answer.refusal in CONFLICTS:
         return Ended(OutcomeKind.CONFLICT, text, cause=cause)

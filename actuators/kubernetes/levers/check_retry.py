@@ -1,7 +1,7 @@
 """Stop a gang of Kueue that is to start again: our AdmissionCheck says Retry, and the quota comes back to us.
 
-No `requeueAfterSeconds` is sent: it would delay the eviction itself. The check says Retry once, and never while an
-eviction runs: Kueue resets the checks when it begins an eviction, so a later Retry would stay for good (`leftover`).
+No `requeueAfterSeconds` is sent: it would delay the eviction itself. The check says Retry once, and never during an
+eviction: Kueue resets the checks at the start of an eviction, so a later Retry would stay for good (`leftover`).
 """
 
 from __future__ import annotations

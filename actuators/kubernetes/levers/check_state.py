@@ -15,7 +15,7 @@ STOPPED_FOR = "stopped: "
 
 
 def our_check(workload: Obj) -> Obj:
-    """The state of our check on a Workload; {} where it has none."""
+    """The state of our check on a Workload; {} for none."""
     checks = (workload.get("status") or {}).get("admissionChecks") or ()
     return next((each for each in checks if each["name"] == CHECK), {})
 
@@ -26,7 +26,7 @@ def message(epoch: int, effect: str, text: str) -> str:
 
 
 def said_by(check: Obj, effect: str) -> bool:
-    """Whether the state of our check is of this instruction."""
+    """True if the state of our check is of this instruction."""
     return f": {effect}: " in check.get("message", "")
 
 
@@ -42,7 +42,7 @@ def stopped_for(reason: StopReason) -> str:
 
 
 def stop_reason(text: str) -> StopReason | None:
-    """Why the message of our check stops its work; None where it does not say so."""
+    """The check's reason for a stop of its work; None: it states no stop."""
     _, found, reason = text.rpartition(f": {STOPPED_FOR}")
     return next((each for each in StopReason if found and each.value == reason), None)
 

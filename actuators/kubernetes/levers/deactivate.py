@@ -22,7 +22,7 @@ RULES = (Rule(KUEUE, "workloads", ("get", "patch"), changes=(EFFECT, STOPPED, AC
 
 
 def of_pods(workload: Obj) -> bool:
-    """True where plain pods own the Workload: Kueue would delete them, and no controller would recreate them."""
+    """True for a Workload of plain pods: Kueue would delete them, and no controller would recreate them."""
     owners = workload["metadata"].get("ownerReferences") or ()
     return any(owner["kind"] == "Pod" for owner in owners)
 
@@ -60,7 +60,7 @@ def _stop(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
 def our_mark(workload: Obj) -> Mark | None:
     """The mark of our stop, while we were the last to write `active`.
 
-    The mark stays where a person brings the work back, and does not count any more: a later stop is that person's.
+    The mark stays after a person brings the work back, and does not count any more: a later stop is that person's.
     """
     ours = only_ours(workload["metadata"].get("managedFields") or (), ACTIVE)
     return mark_of(workload) if ours else None

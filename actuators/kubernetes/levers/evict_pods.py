@@ -1,8 +1,8 @@
-"""Stop pods that no Job or queue stands for, by the Eviction API: disruption budgets are honoured, grace is given.
+"""Stop pods without a Job or queue by the Eviction API: disruption budgets are honoured, grace is given.
 
-All evictions are tried first, and nothing is evicted where one of them is refused. A trial does not use up a budget, so
-a budget may still refuse the second pod of a gang; the rest of the gang follows when the budget allows it.
-Pods whose Job would fail by it are left alone.
+All evictions are tried first, and nothing is evicted if one of them is refused. A trial does not use up a budget, so a
+budget may still refuse the second pod of a gang; the rest of the gang follows once the budget allows it. Pods whose Job
+would fail by it are left alone.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _stays(pod: Obj) -> bool:
 
 
 def _harm(api: Api, pods: Sequence[Obj], reason: StopReason) -> Progress | None:
-    """Why pods are not evicted, those on their way out included; None where they may be."""
+    """Reason against the eviction of pods, those on their way out included; None: no objection."""
     of_job: dict[Ref, list[Obj]] = {}
     for pod in pods:
         meta = pod["metadata"]
@@ -87,7 +87,7 @@ def _harm(api: Api, pods: Sequence[Obj], reason: StopReason) -> Progress | None:
 
 
 def job_fails(job: Obj, pods: Sequence[Obj]) -> str:
-    """Why the eviction of these pods would fail their Job, or an index of it for good; "" where it would not."""
+    """Reason for the failure of a Job, or of one index for good, by the eviction of these pods; "" for none."""
     name, spec = job["metadata"]["name"], job["spec"]
     action = _action(spec)
     if not pods or action == "Ignore":
@@ -109,10 +109,10 @@ def job_fails(job: Obj, pods: Sequence[Obj]) -> str:
 
 
 def _action(spec: Obj) -> str:
-    """What the podFailurePolicy of a Job does about an evicted pod: that of the first rule that matches, "" for none.
+    """Action of the podFailurePolicy of a Job for an evicted pod: that of the first matching rule, "" for none.
 
-    A rule about exit codes matches where it names that of a container that SIGTERM or SIGKILL ended. A program may
-    choose another one, so such a rule is not trusted to ignore the failure.
+    A rule about exit codes matches if it names that of a container ended by SIGTERM or SIGKILL. A program may choose
+    another one, so such a rule is not trusted to ignore the failure.
     """
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         action, codes = str(rule.get("action", "")), rule.get("onExitCodes") or {}

@@ -1,4 +1,4 @@
-"""What every eviction does: save first, then stop; and what is taken back where it was not stopped in time."""
+"""The common part of every eviction: save first, then stop; and the undoing if the stop is late."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from actuators.kubernetes.objects import Target, holds, over
 def after_saving(stop: Step) -> Step:
     """A step that stops work with `stop` once it has saved, or its time to save is over.
 
-    A Job that is about to end is left alone: where it is suspended first, its controller never states the end (measured
-    on Kubernetes 1.36).
+    A Job about to end is left alone: if it is suspended first, its controller never states the end (measured on
+    Kubernetes 1.36).
     """
 
     def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
@@ -39,7 +39,7 @@ def after_saving(stop: Step) -> Step:
 
 
 def take_back(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:  # noqa: ARG001 - as every `undo`
-    """Take the request for a checkpoint back. A stop that was written stays: the work is on its way out."""
+    """Take the request for a checkpoint back. A written stop stays: the work is on its way out."""
     saving.forget(tools, effect, target)
     return late(f"not stopped in time: {effect.waits_for or 'no progress'}")
 
@@ -53,13 +53,13 @@ def evict_all(
     begun: bool,
     first: Callable[[], Progress | None] = lambda: None,
 ) -> tuple[int, Progress | None]:
-    """Evict pods by the Eviction API: how many are on their way out, and why not all of them (None: all are).
+    """Evict pods by the Eviction API: the number on their way out, and the reason for less than all (None: all are).
 
-    All evictions are tried before one is sent, and `first` runs in between; what it returns ends the attempt. A trial
-    does not use up a disruption budget, so a budget may still refuse the second pod. The rest then waits for it, and
-    so it does where an earlier step has begun (`begun`): a gang that has lost a pod is of no use.
+    All evictions are tried before one is sent, and `first` runs in between; a progress returned by it ends the attempt.
+    A trial does not use up a disruption budget, so a budget may still refuse the second pod. The rest then waits for
+    it, and so it does after the start of an earlier step (`begun`): a gang that has lost a pod is of no use.
 
-    `grace_s` never shortens the grace that the owner of a pod has declared (None: that grace).
+    `grace_s` never shortens the declared grace of a pod (None: that grace).
     """
     refs = [Ref("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods]
     for dry in (True, False):

@@ -1,9 +1,9 @@
-"""Change how many pods of an elastic Job run, by `spec.parallelism`: before it starts, and while it runs.
+"""Change the number of running pods of an elastic Job, by `spec.parallelism`: before it starts, and while it runs.
 
-A Job that shrinks loses the pods that the decision names: they are evicted under disruption budgets, and the lower
-number then keeps the Job controller from making others. A Job that grows gets its new nodes marked first. Kueue makes
-another Workload for a width that grows, and our check of that Workload is set to Ready without a placement, since the
-pods select the marked nodes already.
+A shrinking Job loses the pods named by the decision: they are evicted under disruption budgets, and the lower number
+then keeps the Job controller from making others. A growing Job gets its new nodes marked first. Kueue makes another
+Workload for a growing width, and our check of that Workload is set to Ready without a placement, since the pods select
+the marked nodes already.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
 def _suits_start(instruction: Instruction, target: Target) -> str:
-    """A suspended elastic Job that is to start with another number of pods."""
+    """A suspended elastic Job to be started with another number of pods."""
     why_not = rigid(target)
     if why_not:
         return why_not
@@ -163,7 +163,7 @@ def _shrink(tools: Tools, effect: Effect, target: Target, operation: ResizeOpera
 
 
 def _grow(tools: Tools, effect: Effect, target: Target, operation: ResizeOperation, wide: int) -> Progress | None:
-    """Mark the nodes and ask for more pods; None where that was written."""
+    """Mark the nodes and ask for more pods; None after a successful write."""
     job, ref = target.job, target.first("Job")
     place = placement.place_of(tools.api, target.uid, operation.slots, labelled=True)
     if isinstance(place, Answer):
@@ -198,7 +198,7 @@ def _ask_for(tools: Tools, effect: Effect, ref: Ref, before: int, wide: int) -> 
 
 
 def _ready_slices(tools: Tools, effect: Effect, target: Target, job: Ref, now_s: float) -> Answer | None:
-    """Let the Workload pass our check that Kueue made for the wider Job; the failed request, or None."""
+    """Let Kueue's Workload for the wider Job pass our check; the failed request, or None."""
     if not our_check(target.workload):
         return None
     listed = tools.api.list("Workload", job.namespace, {"labelSelector": f"{JOB_UID}={job.uid}"})
@@ -224,7 +224,7 @@ def _ready_slices(tools: Tools, effect: Effect, target: Target, job: Ref, now_s:
 
 
 def _undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every undo
-    """Ask for the pods that are on their nodes, where more of them did not come in time."""
+    """Ask for the pods on their nodes only, if more of them did not come in time."""
     over = f"not resized in time: {effect.waits_for or 'no progress'}"
     ref, before = target.first("Job"), _before(target.job, effect)
     if ref is None or before is None or width_of(target.job) <= before:
@@ -244,7 +244,7 @@ def _undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
 
 
 def _outside(job: Obj, wide: int) -> Ended | None:
-    """The end where its owner does not allow this width."""
+    """The end for a width that its owner does not allow."""
     least, most = bounds(job)
     if least <= wide <= most:
         return None
@@ -253,7 +253,7 @@ def _outside(job: Obj, wide: int) -> Ended | None:
 
 
 def _before(job: Obj, effect: Effect) -> int | None:
-    """The width that it had when this instruction wrote to it first; None where it did not."""
+    """Its width before the first write of this instruction; None: no write of it."""
     found = fields_of(annotation(job, EFFECT)).get("before") if wrote(job, effect.id) else None
     return found if isinstance(found, int) else None
 
@@ -263,7 +263,7 @@ def _stays(pod: Obj) -> bool:
 
 
 def _leaving(bound: Sequence[Obj], operation: ResizeOperation, units: int) -> list[Obj] | str:
-    """The pods that are not kept, the youngest of each node; or how they differ from what was decided on."""
+    """The pods that are not kept, the youngest of each node; or their difference from the decision."""
     kept = {node: count // units for node, count in placement.by_node(operation.slots).items()}
     there = [pod for pod in bound if _stays(pod)]
     on = Counter(pod["spec"]["nodeName"] for pod in there)
@@ -282,7 +282,7 @@ def _leaving(bound: Sequence[Obj], operation: ResizeOperation, units: int) -> li
 
 
 def _selects(job: Obj, key: str) -> bool:
-    """Whether its pods run on nodes with our label only."""
+    """True if its pods run on nodes with our label only."""
     return (job["spec"]["template"]["spec"].get("nodeSelector") or {}).get(key) == "true"
 
 

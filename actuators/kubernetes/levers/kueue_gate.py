@@ -1,7 +1,7 @@
 """Release a gang of Kueue that waits for our admission gate (annotation `kueue.x-k8s.io/admission-gated-by`).
 
-The gate is set when the Job is created, by a template or a policy of the cluster: Kueue does not accept it later. Only
-our value is removed, on the Job and on its Workload.
+The gate is set at the creation of the Job, by a template or a policy of the cluster: Kueue does not accept it later.
+Only our value is removed, on the Job and on its Workload.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autopilot.core.model.records import Instruction
 
 
 def gates_of(found: Obj) -> list[str]:
-    """The controllers whose gate is on an object."""
+    """The controllers with a gate on an object."""
     return [name for each in annotation(found, GATED_BY).split(",") if (name := each.strip())]
 
 

@@ -1,12 +1,12 @@
-"""Take a Retry back that Kueue does not act on any more, and bring its Workload back into the queue.
+"""Take back a Retry that Kueue does not act on any more, and bring its Workload back into the queue.
 
-Kueue resets every check when it begins an eviction. A later Retry of our check stays: no quota is
-reserved for the Workload again, its Job stays suspended, and no condition says so (measured on Kueue 0.19.2). No lever
-says it, but an earlier version or a person may have.
+Kueue resets every check at the start of an eviction. A later Retry of our check stays: no quota is reserved for the
+Workload again, its Job stays suspended, and no condition says so (measured on Kueue 0.19.2). No lever sets it, but an
+earlier version or a person may have.
 
-The check is set to Pending. Where the eviction still runs, that is all. Where it is over, Kueue has put the Workload
-aside, and Pending alone does not bring it back: then `spec.active` is set to false and to true, as an owner may do. It
-is the mildest cure that was seen to work. It needs only the right to stop work, and nothing of the Workload runs.
+The check is set to Pending. During an eviction, that is all. After it, Kueue has put the Workload aside, and Pending
+alone does not bring it back: then `spec.active` is set to false and to true, as an owner may do. It is the mildest cure
+seen to work. It needs only the right to stop work, and nothing of the Workload runs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PATIENCE_S = 5.0
 
 @dataclass(slots=True)
 class LeftoverRetries:
-    """Repairs the Workloads of the view whose Retry is left over, one step of each at a time.
+    """Repairs the Workloads of the view with a left-over Retry, one step of each at a time.
 
-    How far a repair is, is read from its Workload, so that any process goes on with it.
+    The progress of a repair is read from its Workload, so that any process goes on with it.
     """
 
     def run(self, tools: Tools, epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
@@ -50,14 +50,14 @@ class LeftoverRetries:
 
 
 def _stays(workload: Obj) -> bool:
-    """Whether our check says Retry, and no eviction begins for it: one runs, or there is no quota to give back."""
+    """True if our check says Retry, and no eviction begins for it: one runs, or there is no quota to give back."""
     if our_check(workload).get("state") != RETRY or holds(workload, "Finished"):
         return False
     return holds(workload, "Evicted") or not holds(workload, "QuotaReserved")
 
 
 def _put_aside(workload: Obj, now_s: float) -> bool:
-    """Whether Kueue still does not reserve quota for it. Kueue would delete plain pods."""
+    """True if Kueue still does not reserve quota for it. Kueue would delete plain pods."""
     check = our_check(workload)
     waits = check.get("state") == PENDING and said_by(check, REPAIR) and not holds(workload, "QuotaReserved")
     if not waits or of_pods(workload) or workload["spec"].get("active", True) is False:
@@ -66,7 +66,7 @@ def _put_aside(workload: Obj, now_s: float) -> bool:
 
 
 def _taken_out(workload: Obj) -> bool:
-    """Whether it was deactivated for its repair, and `active` is still of that write."""
+    """True if it was deactivated for its repair, and `active` is still of that write."""
     mark = our_mark(workload)
     return workload["spec"].get("active", True) is False and mark is not None and mark.id == REPAIR
 

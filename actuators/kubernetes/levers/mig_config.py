@@ -1,12 +1,12 @@
 """Change MIG geometries through NVIDIA's MIG manager: the label nvidia.com/mig.config of a node.
 
-The manager acts when the value of the label changes, stops all GPU clients of the node, and reports by the label
-nvidia.com/mig.config.state. So the node is cordoned first, and the label is set when no pod holds a GPU there. The
-value names an entry that is generated into the ConfigMap of the ClusterPolicy; its name is a hash of its content, so
-that another geometry is always another value. The other GPUs of the node keep the geometry that they have.
+The manager acts on a change of the value of the label, stops all GPU clients of the node, and reports by the label
+nvidia.com/mig.config.state. So the node is cordoned first, and the label is set once no pod holds a GPU there. The
+value names a generated entry in the ConfigMap of the ClusterPolicy; its name is a hash of its content, so that another
+geometry is always another value. The other GPUs of the node keep their geometry.
 
-The state of an effect is the annotation gpu-autopilot.io/effect of the node. Changes of several GPUs of one node that
-come within one tick are carried out together.
+The state of an effect is the annotation gpu-autopilot.io/effect of the node. Changes of several GPUs of one node within
+one tick are carried out together.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ STUCK_S = 1200.0
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What is known of the MIG manager of a node before anything is written."""
+    """Facts of the MIG manager of a node before anything is written."""
 
     config_map: Ref
     configs: Obj
@@ -62,7 +62,7 @@ class _Ground:
 
 
 def suits(instruction: Instruction, target: Target) -> str:
-    """A GPU of a node whose pool has the scope `node`."""
+    """A GPU of a node in a pool with the scope `node`."""
     operation = asked(instruction.operation, RecutGpu)
     if target.first("Node") is None:
         return "it is not a GPU of a node"
@@ -151,7 +151,7 @@ def _join(tools: Tools, effect: Effect, operation: RecutGpu, ref: Ref, node: Obj
 
 
 def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
-    """The ConfigMap of the manager and the present geometry; or why nothing can be done here."""
+    """The ConfigMap of the manager and the present geometry; or the reason for no change here."""
     name = node["metadata"]["name"]
     if not counts_gpus(node):
         return not_set_up(
@@ -194,7 +194,7 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
 
 
 def _policy(tools: Tools) -> Obj | Answer:
-    """The ClusterPolicy of the GPU operator; {} where there is none."""
+    """The ClusterPolicy of the GPU operator; {} for none."""
     listed = tools.api.list("ClusterPolicy")
     if isinstance(listed, Answer):
         return listed
@@ -207,7 +207,7 @@ def _space(policy: Obj) -> str:
 
 
 def _present(node: Obj, configs: Obj) -> list[Layout]:
-    """The layouts of the present entry that give exactly what the node offers. Raises BadFileError."""
+    """The layouts of the present entry with exactly the node's offer. Raises BadFileError."""
     gpus, name = _gpus(node), label(node, CONFIG)
     if not gpus:
         raise BadFileError(f"node {node['metadata']['name']} has no label nvidia.com/gpu.count")
@@ -216,13 +216,13 @@ def _present(node: Obj, configs: Obj) -> list[Layout]:
 
 
 def _gpus(node: Obj) -> int:
-    """The number of its GPUs that its label states; 0 for none, and for one that no node has."""
+    """Number of its GPUs by its label; 0 for no number, or an impossible one."""
     value = label(node, "nvidia.com/gpu.count")
     return int(value) if value.isdecimal() and len(value) < MOST_GPU_DIGITS else 0
 
 
 def _wanted(node: Obj, layout: Layout, operation: RecutGpu) -> Layout | Ended:
-    """The layout with this GPU changed; or why the manager cannot make it."""
+    """The layout with this GPU changed; or the reason against it."""
     index, name = operation.index, node["metadata"]["name"]
     if not 0 <= index < len(layout):
         return changed(f"node {name} has {len(layout)} GPUs, and the change is of GPU {index}")
@@ -241,7 +241,7 @@ def _wanted(node: Obj, layout: Layout, operation: RecutGpu) -> Layout | Ended:
 
 
 def _write_entry(tools: Tools, effect: Effect, ground: _Ground, wanted: Layout) -> tuple[str, bool] | Progress:
-    """The name of the entry, and whether it is new in the file. The present geometry gets one too, to return to."""
+    """The name of the entry, and True if it is new in the file. The present geometry gets one too, to return to."""
     name, parts = mig_file.entry_of(wanted)
     back, back_parts = mig_file.entry_of(ground.layout)
     if name in ground.configs and back in ground.configs:
@@ -284,7 +284,7 @@ def _set(tools: Tools, effect: Effect, ref: Ref, record: Record, now_s: float) -
 
 
 def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, now_s: float) -> Progress:
-    """The state that the manager reports, down to what the node offers."""
+    """The progress from the manager's reported state to the node's offer."""
     if label(node, CONFIG) != record.config:
         text = f"{CONFIG} was set to {label(node, CONFIG)!r} by somebody else meanwhile"
         return _end(tools, effect.epoch, ref, record, changed(text))
@@ -309,7 +309,7 @@ def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, n
 
 
 def _asked(tools: Tools, node: Obj, record: Record) -> Layout | Progress:
-    """The layout of the entry that was asked for."""
+    """The layout of the requested entry."""
     policy = _policy(tools)
     found = policy if isinstance(policy, Answer) else tools.api.read(Ref("ConfigMap", _space(policy), CONFIG_MAP))
     if not found.ok:
@@ -345,7 +345,7 @@ def _end(
 
 
 def _come_about(tools: Tools, node: Obj, record: Record) -> Layout | None:
-    """The layout that was asked for, where the node offers it and its manager has ended; None elsewhere."""
+    """The requested layout, if the node offers it and its manager has ended; None otherwise."""
     ended = label(node, CONFIG) == record.config and label(node, STATE) == "success" and not paused_clients(node)
     if record.step != "set" or not ended:
         return None
@@ -354,7 +354,7 @@ def _come_about(tools: Tools, node: Obj, record: Record) -> Layout | None:
 
 
 def settle(tools: Tools, ref: Ref, epoch: int, *, late: bool) -> Ended | None:
-    """End a change that no instruction stands for: finish one that has come about, and take a late one back.
+    """End a change without an instruction: finish one that has come about, and take a late one back.
 
     None: it is neither, or its node cannot be read or written now. The view may show a new geometry before the effect
     has ended, and then the controller waits for it no more.
@@ -372,7 +372,7 @@ def settle(tools: Tools, ref: Ref, epoch: int, *, late: bool) -> Ended | None:
 
 
 def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every `undo`
-    """A change that has come about is finished; else the node is uncordoned, and a label that was set goes back."""
+    """Finish a change that has come about; else uncordon the node, and set its changed label back."""
     ref = target.first("Node")
     read = tools.api.read(ref) if ref is not None else Answer({}, Refusal.GONE, "its node is gone")
     record = record_of(read.body) if read.ok else None
@@ -390,7 +390,7 @@ def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def _put(tools: Tools, effect: Effect, ref: Ref, record: Record, patch: Obj, *, without: bool = False) -> Answer:
-    """Write the record together with `patch`. `without`: only where there is none."""
+    """Write the record together with `patch`. `without`: only on a node without a record."""
     text = json.dumps(asdict(record), sort_keys=True)
 
     def decide(found: Obj) -> Obj | Stop:

@@ -1,4 +1,4 @@
-"""The record of a change of MIG geometry on its node, and how a change that did not come about is taken back."""
+"""The record of a change of MIG geometry on its node, and the undoing of a change that did not come about."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Record:
 
 
 def record_of(node: Obj) -> Record | None:
-    """Our effect on the node; None for none, for a record of another lever, and for a text that is no record."""
+    """Our effect on the node; None for none, for a record of another lever, and for any other text."""
     try:
         found = msgspec.convert(read_record(annotation(node, EFFECT)), Record)
     except msgspec.ValidationError:
@@ -71,6 +71,6 @@ def back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str, cause: Ca
 
 
 def unclaimed(text: str, under_way: Collection[str]) -> Record | None:
-    """The record of a change that no instruction stands for any more; None for every other text."""
+    """The record of a change without an instruction any more; None for every other text."""
     record = record_of({"metadata": {"annotations": {EFFECT: text}}})
     return None if record is None or set(record.gpus.values()) & set(under_way) else record

@@ -1,7 +1,7 @@
-"""Cordon and taint a node that must be restarted, and take both back when it is sound again.
+"""Cordon and taint a node in need of a restart, and take both back once it is sound again.
 
-Only our own taint and a cordon that we set are removed. The annotation says which of the two that was. Taints are one
-list, which a merge patch replaces, so the write names the resourceVersion that was read.
+Only our own taint and our own cordon are removed. The annotation tells our cordon from another. Taints are one list,
+replaced as a whole by a merge patch, so the write names the resourceVersion of its read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every `step`
-    """One write: cordon, taint and annotation, or what is left of them."""
+    """One write: cordon, taint and annotation, or their removal."""
     operation, ref = asked(effect.instruction.operation, Cordon), target.first("Node")
     if ref is None:
         return gone("its node is gone")
@@ -41,7 +41,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def _close(node: Obj, effect: str, reason: str) -> Obj | Stop:
-    """The patch that closes a node; nothing where it is closed by us already, or a person opened it for this reason."""
+    """The patch to close a node; nothing if we have closed it already, or a person opened it for this reason."""
     spec = node.get("spec") or {}
     if annotation(node, CORDONED) and spec.get("unschedulable"):
         return Stop("the autopilot has cordoned it already", done=True)
@@ -56,7 +56,7 @@ def _close(node: Obj, effect: str, reason: str) -> Obj | Stop:
 
 
 def _open(node: Obj) -> Obj | Stop:
-    """The patch that takes our cordon and our taint back."""
+    """The patch to take our cordon and our taint back."""
     mark, spec = fields_of(annotation(node, CORDONED)), node.get("spec") or {}
     if not annotation(node, CORDONED):
         return Stop("the autopilot has not cordoned it; it is left as it is", done=True)

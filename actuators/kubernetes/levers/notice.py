@@ -1,6 +1,6 @@
 """Notify the owner of idle work by an Event on its object, and on the controller that created it.
 
-It is done when the server has the Event on the object itself: no later step is taken without it.
+It is done once the server has the Event on the object itself: no later step is taken without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REASON, ACTION = "GpusIdle", "Notify"
 
 
 def suits(_instruction: Instruction, target: Target) -> str:
-    """Work with an object that people look at."""
+    """Work with a main object for people."""
     return "" if target.main is not None else "the view has no object of it"
 
 
@@ -47,7 +47,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def words(operation: Notify) -> str:
-    """The notice. It says what may follow, when, and how its owner prevents it."""
+    """The notice. It states the possible suspension, its time, and its prevention by the owner."""
     return (
         f"it has done nothing for {format_duration(operation.idle_s)} on {counted(round(operation.gpus, 2), 'GPU')}; "
         f"it may be suspended with a checkpoint from {format_duration(operation.grace_s)} after this notice on. "

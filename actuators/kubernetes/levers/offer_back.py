@@ -39,7 +39,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def withdraw(tools: Tools, ref: Ref, epoch: int) -> bool:
-    """Take an offer back that no instruction keeps any more; whether there was one."""
+    """Take back an offer that no instruction keeps any more; True if there was one."""
 
     def decide(found: Obj) -> Obj | Stop:
         if not annotation(found, OFFERED):

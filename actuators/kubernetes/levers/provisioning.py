@@ -1,8 +1,8 @@
 """Ask cluster-autoscaler for the nodes of a gang by a ProvisioningRequest, and follow the request.
 
 One request for each gang, owned by the object of the gang, and a PodTemplate for each set of its pods, owned by the
-request. It stays until the gang has started: nodes that came are no reason to forget it. It is removed when the gang
-has started, when the autoscaler refuses it, and at its deadline.
+request. It stays until the gang has started: newly arrived nodes are no reason to forget it. It is removed after the
+start of the gang, at a refusal by the autoscaler, and at its deadline.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
-    """Make the request, then report what the autoscaler says of it."""
+    """Make the request, then report the answer of the autoscaler."""
     owner, operation = _owner(target), asked(effect.instruction.operation, Provision)
     if owner is None:
         return Ended(OutcomeKind.CONFLICT, "its object is gone", cause=Cause.REPLACED)
@@ -75,7 +75,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def _make(tools: Tools, effect: Effect, target: Target, owner: Ref, operation: Provision) -> Progress:
-    """The request, and then the templates that it owns."""
+    """The request, and then its templates."""
     asks = _asks_itself(tools, target.workload, owner.namespace)
     if isinstance(asks, Answer):
         return ended_by(asks, "the checks of its queue")
@@ -110,7 +110,7 @@ def _templates(tools: Tools, effect: Effect, target: Target, request: Ref) -> Pr
 
 
 def _follow(tools: Tools, effect: Effect, target: Target, found: Obj, now_s: float) -> Progress:
-    """What the autoscaler says. What changes is said once, on the object of the gang."""
+    """The answer of the autoscaler. A change in it is reported once, on the object of the gang."""
     known, name = conditions(found), found["metadata"]["name"]
     for kind in REFUSED:
         if holds(found, kind):
@@ -145,7 +145,7 @@ def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Ended:
 
 
 def shows(tools: Tools, target: Target, effect: str) -> bool:
-    """True where the request of the gang is of this instruction."""
+    """True if the request of the gang is of this instruction."""
     owner = _owner(target)
     found = tools.api.read(_request(owner, target.uid)) if owner is not None else None
     return found is not None and found.ok and wrote(found.body, effect)
@@ -170,7 +170,7 @@ def _request(owner: Ref, uid: str) -> Ref:
 
 
 def _is_served(missing: Answer) -> bool:
-    """Whether a 404 is about the object, and not about its kind."""
+    """True for a 404 about the object, and not about its kind."""
     return bool((missing.body.get("details") or {}).get("name"))
 
 
@@ -197,7 +197,7 @@ def _owned(effect: Effect, owner: Ref, ref: Ref, content: Obj) -> Obj:
 
 
 def _pod_sets(tools: Tools, target: Target) -> list[tuple[int, Obj]] | Progress:
-    """Count and template of each set of pods, with the node labels that it will need."""
+    """Count and template of each set of pods, with its required node labels."""
     workload, job = target.workload, target.job
     if not workload:
         spec = job["spec"]
@@ -215,7 +215,7 @@ def _pod_sets(tools: Tools, target: Target) -> list[tuple[int, Obj]] | Progress:
 
 
 def _bare(template: Obj, selector: Obj) -> Obj:
-    """What decides where a pod fits; a gate would keep the autoscaler from looking for a place."""
+    """The part of a template that decides its fit; a gate would keep the autoscaler from looking for a place."""
     spec = {key: value for key, value in template["spec"].items() if key != "schedulingGates"}
     if selector:
         spec["nodeSelector"] = selector

@@ -1,12 +1,12 @@
-"""Take quota from gangs that Kueue has reserved it for and that do not start, where a gang that starts now lacks it.
+"""Take quota from gangs with a reservation by Kueue and no start, for a starting gang that lacks it.
 
-Kueue reserves quota in an order of its own, and keeps it while a Workload waits for our check. A gang that the decision
-puts first could wait behind such reservations forever. The decision names those that it takes. They are deactivated, as
-work that is stopped: nothing of them runs. Retry on their check would not do: Kueue reserves for them again (measured:
-0.1 s later) before it looks at work that did not fit.
+Kueue reserves quota in an order of its own, and keeps it while a Workload waits for our check. The first gang of the
+decision could wait behind such reservations forever. The decision names the reservations to take. They are deactivated,
+like stopped work: nothing of them runs. Retry on their check would not do: Kueue reserves for them again (measured: 0.1
+s later) before it looks at work that did not fit.
 
-Once the start is over they are active again (`TakenQuota`). The mark on their Workload says which start it was, so any
-process does that.
+After the start they are active again (`TakenQuota`). The mark on their Workload names the start, so any process does
+that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WAITS = "Kueue has not reserved its quota yet"
 
 
 def make_way(tools: Tools, effect: Effect, target: Target, operation: AdmitOperation, now_s: float) -> Waiting:
-    """Wait for the quota of a gang; after `PATIENCE_S` take one reservation after another that the decision names."""
+    """Wait for the quota of a gang; after `PATIENCE_S` take the reservations that the decision names, one by one."""
     if not operation.quota_from:
         return Waiting(WAITS)
     text = f"it waits for quota; after {PATIENCE_S:.0f} s it takes that of {', '.join(operation.quota_from.values())}"
@@ -56,10 +56,10 @@ def make_way(tools: Tools, effect: Effect, target: Target, operation: AdmitOpera
 
 @dataclass(slots=True)
 class TakenQuota:
-    """Activates the Workloads of the view whose quota was taken for a start that is over, and says so until then."""
+    """Activates the Workloads of the view with quota taken for a start that is over, and says so until then."""
 
     def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
-        """Look at each: the start is over where the controller does not wait for it any more."""
+        """Look at each: the start is over once the controller does not wait for it any more."""
         for each in list(tools.objects.taken()):
             ref = Ref(each.kind, each.namespace, each.name, each.uid)
             read = tools.api.read(ref)
@@ -93,17 +93,17 @@ def _give_back(tools: Tools, ref: Ref, epoch: int) -> Answer:
 
 @dataclass(slots=True)
 class WaitingChecks:
-    """Says in the message of our check whose approval a gang waits for, and what starts of others take from it."""
+    """States in the message of our check the awaited approval of a gang, and the starts that take from it."""
 
     _texts: Mapping[str, str] = field(default_factory=dict)  # by uid of the work
     _said: dict[str, str] = field(default_factory=dict)
 
     def tell(self, texts: Mapping[str, str]) -> None:
-        """What is to be said now, by uid of the work; of work that is not named any more, that it waits."""
+        """The present texts, by uid of the work; work not named any more only waits."""
         self._texts = texts
 
     def run(self, tools: Tools, epoch: int, now_s: float, _under_way: Collection[str] = ()) -> None:
-        """Write what has changed, a few at each tick; refused ones come later."""
+        """Write changed texts, a few at each tick; refused ones come later."""
         due = [uid for uid in {**self._said, **self._texts} if self._said.get(uid) != self._texts.get(uid)]
         for uid in due[:MOST_SAID]:
             found, text = tools.objects.find(SubjectKind.WORKLOAD.value, uid), self._texts.get(uid)
@@ -119,7 +119,7 @@ class WaitingChecks:
 def _say(
     tools: Tools, ref: Ref | None, epoch: int, effect: str, text: str, now_s: float, *, over: bool = False
 ) -> Answer:
-    """Say in the message of our check why it waits, where it still waits for us; with `over` where it says the same."""
+    """State the wait in the message of our check while it waits for us; with `over`, only over this effect's text."""
     said = message(epoch, effect, text)
 
     def decide(found: Obj) -> Obj | Stop:
@@ -132,7 +132,7 @@ def _say(
 
 
 def _deactivate(tools: Tools, effect: Effect, ref: Ref, now_s: float) -> Answer:
-    """Set active to false where the reservation still waits for our check."""
+    """Set active to false if the reservation still waits for our check."""
     first = effect.instruction.subject.name
 
     def decide(found: Obj) -> Obj | Stop:
@@ -152,7 +152,7 @@ def _deactivate(tools: Tools, effect: Effect, ref: Ref, now_s: float) -> Answer:
 
 
 def _idle(workload: Obj, now_s: float) -> bool:
-    """Whether it has had quota for some time without being let start. Kueue would delete plain pods."""
+    """True if it has had quota for some time without being let start. Kueue would delete plain pods."""
     reserved = conditions(workload).get("QuotaReserved", {})
     if reserved.get("status") != "True" or holds(workload, "Admitted") or holds(workload, "Finished"):
         return False

@@ -1,8 +1,8 @@
-"""Ask work to write a checkpoint before it is stopped, and wait for its answer.
+"""Ask work to write a checkpoint before its stop, and wait for its answer.
 
-The request is an annotation on the pods, which a trainer reads through a downward-API volume. The kubelet refreshes
-such files about once a minute, so with less than `LEAST_S` of grace the request also goes to the port that the pods
-name. Work without such a port gets SIGTERM and the grace of its pods. The answer is an annotation or a metric.
+The request is an annotation on the pods, read by a trainer through a downward-API volume. The kubelet refreshes such
+files about once a minute, so with less than `LEAST_S` of grace the request also goes to the port named by the pods.
+Work without such a port gets SIGTERM and the grace of its pods. The answer is an annotation or a metric.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ON_REQUEST, WRITE = PREFIX + "checkpoint-on-request", PREFIX + "checkpoint-write
 
 
 def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Waiting | Ended | None:
-    """What to wait for, or why the work is not stopped; None: it may be stopped now."""
+    """The awaited event, or the reason against the stop; None: the work may be stopped now."""
     operation = effect.instruction.operation
     if operation.takes is None or operation.save == Save.SKIP:
         return None
@@ -78,7 +78,7 @@ def declined(why: str) -> Ended:
 
 
 def running_pods(api: Api, target: Target) -> list[Obj] | Answer:
-    """The pods of the target that run now and do not stop yet; the failed request where one cannot be read."""
+    """The pods of the target that run now and do not stop yet; the failed request if one is unreadable."""
     answers = each(target.of("Pod"), api.read)
     failed = unread(answers)
     if failed is not None:
@@ -109,7 +109,7 @@ def _names(pods: list[Obj]) -> set[tuple[str, str]]:
 
 
 def _silent(tools: Tools, pods: list[Obj], now_s: float) -> str:
-    """Which pod has an old heartbeat: it makes no progress, and answers no request. "" for none.
+    """Problem of a pod with an old heartbeat: it makes no progress, and answers no request. "" for none.
 
     A pod that never reported progress is not judged.
     """
@@ -131,7 +131,7 @@ def _number(text: str) -> float | None:
 
 
 def _call(tools: Tools, effect: Effect, pods: list[Obj], deadline_s: float) -> str:
-    """Send the request to the port of each pod, once; why one does not have it, "" where all do."""
+    """Send the request to the port of each pod, once; returns the first failure, "" for none."""
     calls = {pod["metadata"]["uid"]: pod for pod in pods if f"called {pod['metadata']['uid']}" not in effect.said}
     failures = each(calls.values(), lambda pod: tools.hooks.ask(pod, effect.id, deadline_s))
     effect.said.update(f"called {uid}" for uid, failed in zip(calls, failures, strict=True) if not failed)
@@ -139,7 +139,7 @@ def _call(tools: Tools, effect: Effect, pods: list[Obj], deadline_s: float) -> s
 
 
 def _ask(tools: Tools, effect: Effect, pods: list[Obj], deadline_s: float) -> str:
-    """Write the request to pods; why that is not possible, "" where it was."""
+    """Write the request to pods; returns the first failure, "" for none."""
     text = json.dumps({"id": effect.id, "deadline": round(deadline_s, 3)})
 
     def ask(pod: Obj) -> str:
@@ -153,7 +153,7 @@ def _ask(tools: Tools, effect: Effect, pods: list[Obj], deadline_s: float) -> st
 
 
 def _by_signal(target: Target, pods: list[Obj], grace_s: float) -> Ended | None:
-    """Whether SIGTERM alone is enough: its pods have the time that it declares to need for a checkpoint."""
+    """None if SIGTERM alone is enough: its pods have the declared time for a checkpoint. Otherwise the end."""
     term_s = min(float(pod["spec"].get("terminationGracePeriodSeconds", TERM_S)) for pod in pods)
     declared = _declared(target, pods, WRITE)
     try:
@@ -173,7 +173,7 @@ def _declared(target: Target, pods: list[Obj], key: str) -> str:
 
 
 def _request(pod: Obj, effect: str) -> float | None:
-    """The deadline of the request of this instruction on a pod; None where there is none."""
+    """The deadline of the request of this instruction on a pod; None: no such request."""
     record = fields_of(annotation(pod, CHECKPOINT_REQUEST))
     at_s = record.get("deadline")
     return float(at_s) if record.get("id") == effect and isinstance(at_s, int | float) else None

@@ -1,6 +1,6 @@
 """Start a gang of plain pods that wait for our scheduling gate: each pod gets its node and loses the gate in one patch.
 
-All patches are tried on the server first, and nothing is written where one of them is refused.
+All patches are tried on the server first, and nothing is written if one of them is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 
 
 def suits(_instruction: Instruction, target: Target) -> str:
-    """Pods that Kueue does not manage; whether our gate is on them is read with the pods."""
+    """Pods not managed by Kueue; our gate on them is read with the pods."""
     if target.workload:
         return "Kueue manages it"
     if target.job:
@@ -106,9 +106,9 @@ def _opening(host: str, effect: Effect) -> Decide:
 
 
 def _spread(pods: list[Obj], room: Counter[str]) -> dict[str, str] | None:
-    """The node of each gated pod by its uid; None where they do not fit. Pods that are bound keep their node.
+    """The node of each gated pod by its uid; None: they do not fit. Bound pods keep their node.
 
-    What claims ask for is not read: pods with claims take equal parts of what the other pods leave.
+    Requests of claims are not read: pods with claims take equal parts of the GPUs left by the other pods.
     """
     left = Counter(room)
     node_of: dict[str, str] = {}
@@ -128,7 +128,7 @@ def _spread(pods: list[Obj], room: Counter[str]) -> dict[str, str] | None:
 
 
 def _lacks(gated: list[Obj], node_of: Mapping[str, Obj]) -> str:
-    """Which pod selects a label that its node does not carry: it would wait there for good, without its gate."""
+    """Problem of a pod that selects a label missing on its node: it would wait there for good, without its gate."""
     for pod in gated:
         node = node_of[pod["metadata"]["uid"]]
         own = dict(pod["spec"].get("nodeSelector") or {})
@@ -140,7 +140,7 @@ def _lacks(gated: list[Obj], node_of: Mapping[str, Obj]) -> str:
 
 
 def units_of(pod: Obj) -> int:
-    """GPUs and MIG instances that the containers of a pod ask for."""
+    """GPUs and MIG instances requested by the containers of a pod."""
     total = 0
     for container in pod["spec"].get("containers") or ():
         asked = (container.get("resources") or {}).get("limits") or {}

@@ -1,8 +1,8 @@
 """Set the ceiling of an idle service: its replicas go down to it by the scale subresource, and come back.
 
-The ceiling is recorded in an annotation of the service first, with the number of replicas that its owner had. Only our
-own number is ever taken back: one that somebody else set in between stands, and ends the ceiling. An autoscaler is not
-changed: it leaves a service without a replica alone, and would undo any other number, so beside one only zero is set.
+The ceiling is recorded in an annotation of the service first, with the owner's number of replicas. Only our own number
+is ever taken back: a number set by somebody else in between stands, and ends the ceiling. An autoscaler is not changed:
+it leaves a service without a replica alone, and would undo any other number, so beside one only zero is set.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def settle(instruction: Instruction, operation: ceiling.Ceiling, service: Obj) -> Ceiling | str:
-    """The ceiling to record; or why it is not set."""
+    """The ceiling to record; or the reason against it."""
     record, number, revision = read_ceiling(annotation(service, NOTE)), replicas_of(service), _revision(service)
     owner = number
     if record is not None:
@@ -81,7 +81,7 @@ def settle(instruction: Instruction, operation: ceiling.Ceiling, service: Obj) -
 
 
 def give_back(tools: Tools, ref: Ref, epoch: int) -> Answer:
-    """The number of the owner, where the present one is ours; then the record goes. The message says what was done."""
+    """Set the owner's number, if the present one is ours; then remove the record. The message reports the result."""
     read = tools.api.read(ref)
     text = annotation(read.body, NOTE) if read.ok else ""
     if not read.ok or not text:
@@ -154,7 +154,7 @@ def _revision(service: Obj) -> str:
 
 
 def _refused(tools: Tools, ref: Ref, service: Obj, replicas: int) -> str | Answer:
-    """Why the owner, a floor or an autoscaler stands against it; "" where nothing does; or the failed request."""
+    """Reason by the owner, a floor or an autoscaler against it; "" for none; or the failed request."""
     allowed = read_scaling((service.get("metadata") or {}).get("annotations") or {})
     floor = read_floor(annotation(service, PREFIX + FLOOR))
     if allowed.problem:
@@ -176,7 +176,7 @@ def _refused(tools: Tools, ref: Ref, service: Obj, replicas: int) -> str | Answe
 
 
 def autoscaler_of(tools: Tools, ref: Ref) -> Obj | Answer | None:
-    """The HPA of a service; the failed request where it is not known whether there is one."""
+    """The HPA of a service; the failed request if its existence is unknown."""
     listed = tools.api.list(AUTOSCALER, ref.namespace)
     if isinstance(listed, Answer):
         return None if listed.refusal == Refusal.GONE else listed
@@ -188,7 +188,7 @@ def autoscaler_of(tools: Tools, ref: Ref) -> Obj | Answer | None:
 
 
 def _beside(autoscaler: Obj, replicas: int) -> str:
-    """Why a number of replicas would not stand beside an autoscaler; "" where it does."""
+    """Reason against a number of replicas beside an autoscaler; "" for none."""
     meta = autoscaler["metadata"]
     shown = f"{AUTOSCALER} {meta['namespace']}/{meta['name']}"
     if any(owner["kind"] == KEDA for owner in meta.get("ownerReferences") or ()):

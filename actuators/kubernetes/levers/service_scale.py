@@ -1,8 +1,8 @@
-"""Set the floor of a service by what is there: a metric that its autoscaler follows, its HPA's minimum, or its scale.
+"""Set the floor of a service by one of three ways: a metric of its autoscaler, its HPA's minimum, or its scale.
 
-The floor is recorded in an annotation of the service first, with the number of replicas that its owner had. Where the
-number is ours to change, it is changed afterwards, and only our own raise is ever taken back: a number that somebody
-else set in between stands.
+The floor is recorded in an annotation of the service first, with the owner's number of replicas. A number that is ours
+to change is changed afterwards, and only our own raise is ever taken back: a number set by somebody else in between
+stands.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ from autopilot.core.replicas.scale import Scale
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """How the replicas of one service are raised. `held` is the object whose number changes; None: only the record.
+    """The way to raise the replicas of one service.
 
-    `raised`: the number may be our raise. Who may write the record of a service may not be allowed to write its HPA, so
-    a record counts for the minimum of an HPA only while we are a manager of that field.
+    `held` is the object with the number to change; None: only the record.
+
+    `raised`: the number may be our raise. A writer of the record of a service may have no right to write its HPA, so a
+    record counts for the minimum of an HPA only while we are a manager of that field.
     """
 
     way: Way
@@ -51,7 +53,7 @@ class Lift:
 
     @property
     def subresource(self) -> str:
-        """Where the number is written: the scale subresource can change nothing else of a service."""
+        """Subresource of the write: the scale subresource can change nothing else of a service."""
         return "scale" if self.way == Way.SCALE else ""
 
     def patch(self, number: int) -> Obj:
@@ -65,7 +67,7 @@ def suits(_instruction: Instruction, target: Target) -> str:
 
 
 def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
-    """Record the floor, then change the number of replicas where there is one to change."""
+    """Record the floor, then change the number of replicas, if there is one to change."""
     operation, ref = asked(effect.instruction.operation, Scale), service_ceiling.service_of(target)
     if ref is None:
         return gone("its service is gone")
@@ -99,7 +101,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 def settle(id_: str, operation: Scale, record: Floor | None, lift: Lift, now_s: float) -> Floor | str:
-    """The floor to record; or why it is not set."""
+    """The floor to record; or the reason against it."""
     floor = Floor(id_, operation.replicas, operation.until_s, lift.way)
     if lift.held is None:
         return floor
@@ -122,7 +124,7 @@ def settle(id_: str, operation: Scale, record: Floor | None, lift: Lift, now_s: 
 
 
 def _give_back(tools: Tools, effect: Effect, ref: Ref, record: Floor | None, lift: Lift | str) -> Progress:
-    """The number of the owner, where the present one is ours; then the record goes."""
+    """Set the owner's number, if the present one is ours; then remove the record."""
     if record is None:
         return Ended(OutcomeKind.DONE, f"{ref.shown} has no floor")
     number = f"{ref.shown} follows its owner again"
@@ -176,7 +178,7 @@ def _write(tools: Tools, effect: Effect, lift: Lift, number: int) -> Answer:
 
 
 def _lift(tools: Tools, ref: Ref, service: Obj) -> Lift | str | Answer:
-    """How the floor reaches the replicas; or why it cannot, or the failed request."""
+    """The way of the floor to the replicas; or the reason against it, or the failed request."""
     allowed = read_scaling((service.get("metadata") or {}).get("annotations") or {})
     if allowed.problem:
         return allowed.problem
@@ -213,7 +215,7 @@ def _by_autoscaler(found: Obj, allowed: Scaling) -> Lift | str:
 
 
 def _number(found: Obj, way: Way) -> int:
-    """The number that a way changes; 1 is the server's own default."""
+    """The number changed by a way; 1 is the server's own default."""
     value: Any = (found.get("spec") or {}).get("minReplicas" if way == Way.HPA else "replicas")
     return 1 if value is None else int(value)
 

@@ -1,4 +1,4 @@
-"""What the controller stopped is marked as its own, by uid. What a person stopped is left to that person."""
+"""Work stopped by the controller is marked as its own, by uid. Work stopped by a person is left to that person."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mark:
 
     @property
     def moves(self) -> bool:
-        """Whether the work has a new place already."""
+        """True if the work has a new place already."""
         return any(each.continues_elsewhere for each in StopReason if each.value == self.reason)
 
     @property

@@ -1,11 +1,11 @@
 """Start and stop Jobs without Kueue by `spec.suspend`.
 
-A suspended Job is started only where its owner asked for it when it created the Job (label `gpu-autopilot.io/manage`),
-or where the controller suspended it. Who wrote `suspend` last is read from the managed fields, so a later suspension by
-a person wins.
+A suspended Job is started only if its owner asked for it at the creation of the Job (label `gpu-autopilot.io/manage`),
+or if the controller suspended it. The last writer of `suspend` is read from the managed fields, so a later suspension
+by a person wins.
 
-A Job that the controller started and whose pods all left its nodes (they were drained, or lost) waits for these nodes:
-its template selects them. It is suspended first, and then started at its new place.
+A Job started by the controller whose pods all left its nodes (they were drained, or lost) waits for these nodes: its
+template selects them. It is suspended first, and then started at its new place.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def _own_job(target: Target) -> str:
-    """Why `suspend` of its Job is not ours to use; "" where it is."""
+    """Reason against our use of `suspend` of its Job; "" for none."""
     job = target.job
     if target.workload or label(job, QUEUE):
         return "Kueue manages it"
@@ -61,7 +61,7 @@ def suits_start(_instruction: Instruction, target: Target) -> str:
 
 
 def _placed(job: Obj) -> bool:
-    """Whether the controller started the Job at the place that its template selects, and nobody suspended it since."""
+    """True if the controller started the Job at the place in its template, and nobody suspended it since."""
     spec = job["spec"]
     mine = any(key.startswith(PLACEMENT) for key in spec["template"]["spec"].get("nodeSelector") or {})
     by = writes(job["metadata"].get("managedFields") or (), SUSPEND)
@@ -69,7 +69,7 @@ def _placed(job: Obj) -> bool:
 
 
 def startable(job: Obj) -> str:
-    """Why a suspended Job may not be started; "" where it may."""
+    """Reason against the start of a suspended Job; "" for none."""
     return may_start(job["metadata"]) if job["spec"].get("suspend") else "its Job is not suspended"
 
 
@@ -128,9 +128,9 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
 
 
 def _foreign(job: Obj) -> dict[str, str]:
-    """The node selector of the template without what an earlier placement of ours put there: labels of our own only.
+    """The node selector of the template without the labels of an earlier placement of ours: labels of our own only.
 
-    Nothing on the Job is believed about it, so that nobody can have a selector removed that others have set.
+    Nothing on the Job is believed about it, so that nobody can get a selector removed that others have set.
     """
     held = job["spec"]["template"]["spec"].get("nodeSelector") or {}
     return {key: value for key, value in held.items() if not key.startswith(PLACEMENT)}
@@ -170,7 +170,7 @@ def suspend(tools: Tools, effect: Effect, target: Target, reason: StopReason) ->
 
 
 def _undo_start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every undo
-    """Suspend the Job again where none of its pods was bound: it did not start at its place."""
+    """Suspend the Job again if none of its pods was bound: it did not start at its place."""
     why = f"not started in time: {effect.waits_for or 'no progress'}"
     begun = wrote(target.job, effect.id) and not target.job["spec"].get("suspend")
     bound = begun and placement.bound(tools.api, target)

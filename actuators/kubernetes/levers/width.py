@@ -1,7 +1,7 @@
-"""How many pods a Job may have: what its owner declares, and what keeps its width as it is.
+"""Number of pods allowed for a Job: its owner's declaration, and the obstacles to a change of its width.
 
-A Job is elastic where its owner declares `members` and fewer `min-members`, and where a pod that leaves does not have
-to run again: it counts no completions. Kueue changes the width of running work only with its annotation `elastic-job`.
+A Job is elastic if its owner declares `members` and fewer `min-members`, and if a leaving pod does not have to run
+again: it counts no completions. Kueue changes the width of running work only with its annotation `elastic-job`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GPU = "nvidia.com/gpu"
 
 
 def rigid(target: Target) -> str:
-    """Why its width does not change; "" where it may."""
+    """Reason for a fixed width; "" for none."""
     job = target.job
     if not job:
         return "it is no Job"
@@ -36,12 +36,12 @@ def rigid(target: Target) -> str:
 
 
 def bounds(job: Obj) -> tuple[int, int]:
-    """The fewest and the most pods that its owner allows; 0 for what is not declared."""
+    """The fewest and the most pods allowed by its owner; 0: not declared."""
     return _declared(job, "min-members"), _declared(job, "members")
 
 
 def width_of(job: Obj) -> int:
-    """The pods that a Job asks for."""
+    """The requested pods of a Job."""
     return int(job["spec"].get("parallelism", 1))
 
 
@@ -56,7 +56,7 @@ def units_of(job: Obj) -> int:
 
 
 def _declared(job: Obj, name: str) -> int:
-    """A number of the workload contract on the Job or its template; 0 where there is none."""
+    """A number of the workload contract on the Job or its template; 0 for none."""
     for found in (job, job["spec"]["template"]):
         text = annotation(found, PREFIX + name) or label(found, PREFIX + name)
         if text.isdecimal() and len(text) < 7:
