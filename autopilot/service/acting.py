@@ -43,7 +43,7 @@ log: Any = structlog.get_logger("cluster")
 
 
 def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects) -> KubernetesActuator | None:
-    """The actuator in front of the API server of the view; None where the settings do not say `act`."""
+    """The actuator in front of the API server of the view; None if the settings do not say `act`."""
     if not settings.act:
         return None
     levers = enabled_levers(settings)
@@ -52,7 +52,7 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
 
 
 def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
-    """What is kept in order: only what the rights of the levers suffice for."""
+    """The upkeep within the rights of the levers."""
     kinds = frozenset(kind for lever in levers for kind in lever.kinds)
     kept: list[Upkeep] = [ActiveCheck(), OldPlacements(), TakenQuota(), WaitingChecks()] if "admit" in kinds else []
     kept += [LeftoverRetries(), LentWork()] if "evict" in kinds else []
@@ -84,7 +84,7 @@ def connect(
 
 
 def tell_owners(actuator: KubernetesActuator, decision: Decision) -> None:
-    """Let the actuator tell owners what a decision says about their work."""
+    """Let the actuator tell owners the decision's notes about their work."""
     texts = waiting_texts(decision)
     for keep in actuator.upkeep:
         if isinstance(keep, WaitingChecks):
@@ -98,7 +98,7 @@ def tell_owners(actuator: KubernetesActuator, decision: Decision) -> None:
 
 
 def waiting_texts(decision: Decision) -> dict[str, str]:
-    """Of work whose start waits for a person, and of what starts take from: the words for its check, by uid."""
+    """Words for the check of work, by uid: a start waiting for a person, and the GPUs or quota taken for starts."""
     said: dict[str, list[str]] = {}
     for each in decision.plan.proposals:
         answer = answer_of(each, decision.halted)
@@ -116,12 +116,12 @@ def waiting_texts(decision: Decision) -> dict[str, str]:
 
 
 def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:
-    """The levers of the kinds of instructions that the settings allow."""
+    """The levers of the kinds of instructions allowed by the settings."""
     return tuple(each for each in LEVERS if not settings.act_kinds or each.kinds & set(settings.act_kinds))
 
 
 def may_resize(settings: Kubernetes) -> bool:
-    """Whether the width of elastic Jobs may change."""
+    """True if the width of elastic Jobs may change."""
     return settings.act and any("resize" in each.kinds for each in enabled_levers(settings))
 
 
@@ -133,9 +133,9 @@ def _say(outage: str) -> None:
 
 
 def lever_lines(settings: Kubernetes, policy: Policy | None) -> list[str]:
-    """The levers that the modes of a policy may use, and the actions that only recommend for want of one.
+    """The levers for the modes of a policy, and the actions that only recommend for lack of one.
 
-    Without a policy, because it is in the cluster: those that any policy may use.
+    Without a policy, because it is in the cluster: those for any policy.
     """
     levers = enabled_levers(settings)
     capped = Capped(frozenset(kind for lever in levers for kind in lever.kinds))

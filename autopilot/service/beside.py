@@ -52,7 +52,7 @@ class BesideCollector:
         threading.Thread(target=self._read, args=(now_s,), name=f"read {self.name}", daemon=True).start()
 
     def collect(self, now_s: float) -> Batch:
-        """The newest answer of the source, or a gap. Raises the exception of a read that failed."""
+        """The newest answer of the source, or a gap. Raises the exception of a failed read."""
         with self._news:
             if self._waits and self._began_s is not None:
                 rest_s = self._began_s + self._wait_s - self._monotonic_s()

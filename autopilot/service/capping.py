@@ -1,4 +1,4 @@
-"""A policy whose modes go as far as there are levers: an action without all of them only recommends."""
+"""A policy with modes capped by the levers: an action without all of its levers only recommends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
 
 
 def kinds_of(action: str) -> frozenset[str]:
-    """Kinds of instructions that an action may send."""
+    """Kinds of instructions of an action."""
     return frozenset().union(*(NEEDS[effect] for effect, actions in ACTIONS_WITH.items() if action in actions))
 
 
@@ -46,12 +46,12 @@ class Capped:
     """Capped policies. The last one is kept: consumers compare policies by identity."""
 
     def __init__(self, kinds: Collection[str] = ()) -> None:
-        """`kinds`: instructions for which there is a lever; without any, nothing may act."""
+        """`kinds`: instructions with a lever; without any, nothing may act."""
         self._kinds = frozenset(kinds)
         self._last: tuple[Policy, Policy] | None = None
 
     def of(self, policy: Policy) -> Policy:
-        """`policy` with the modes of actions without a lever at most `recommend`; itself where nothing changes."""
+        """`policy` with the modes of actions without a lever at most `recommend`; itself if nothing changes."""
         if self._last is None or self._last[0] is not policy:
             self._last = (policy, self._cap(policy))
         return self._last[1]
@@ -61,12 +61,12 @@ class Capped:
         return replace(policy, modes=replace(policy.modes, **further)) if further else policy
 
     def allows(self, action: str) -> bool:
-        """True where there is a lever for everything that an action does."""
+        """True if there is a lever for every effect of an action."""
         return bool(self._kinds) and kinds_of(action) <= self._kinds
 
 
 def acts(policy: Policy, action: str) -> bool:
-    """Whether the mode of an action goes further than `recommend`."""
+    """True if the mode of an action goes further than `recommend`."""
     return _ORDER.index(getattr(policy.modes, action)) > _ORDER.index(Mode.RECOMMEND)
 
 

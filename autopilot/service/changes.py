@@ -1,4 +1,4 @@
-"""What changed between a proposal as a person saw it and the present state, in words."""
+"""Changes between a proposal as seen by a person and the present state, in words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def what_changed(before: Proposal, latest: Published) -> list[str]:
 
 
 def _other_place(now: Proposal, before: Proposal) -> list[str]:
-    """The first of amount and nodes that differs. A start alone is bound to its amount (core/decision/bound.py)."""
+    """The first difference of amount and nodes. A start alone is bound to its amount (core/decision/bound.py)."""
     for words in (where,) if now.change.starts_now and before.change.starts_now else (where, by_node):
         if words(now.slots) != words(before.slots):
             taken, shown = (words(each.slots) if each.slots else "" for each in (now, before))
@@ -43,7 +43,7 @@ def _other_place(now: Proposal, before: Proposal) -> list[str]:
 
 
 def _same_wish(before: Proposal, latest: Published) -> Proposal | None:
-    """The present proposal of the same recommendation, else one that has the same result for the same object."""
+    """The present proposal of the same recommendation, else one with the same result for the same object."""
     proposals = latest.decision.plan.proposals
     same = [
         each
@@ -62,7 +62,7 @@ def _losers(proposal: Proposal) -> set[tuple[str, str]]:
 
 
 def _why_gone(before: Proposal, latest: Published) -> str:
-    """Why an object has no such proposal any more."""
+    """Reason for the end of such a proposal for an object."""
     name, work = before.subject.name, latest.observation.snapshot.workloads
     if any(entry.instruction.proposal_id == before.id for entry in latest.memory.effects.in_flight.values()):
         return f"it is being carried out: the effect on {name} is under way"

@@ -1,4 +1,4 @@
-"""A policy that is kept in the cluster: in a ConfigMap, or as an AutopilotPolicy."""
+"""A policy kept in the cluster: in a ConfigMap, or as an AutopilotPolicy."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PolicyText:
-    """A policy as it is written. `generation` is that of its object; 0 where it has none."""
+    """The text of a policy. `generation` is that of its object; 0 for none."""
 
     text: str
     generation: int = 0
 
 
 class PolicyPlace(Protocol):
-    """Where a policy is written. Its text is what messages call it."""
+    """Place of a policy. Its text is its name in messages."""
 
     @property
     def name(self) -> str:
-        """The name that the policy gets where it states none."""
+        """Name of a policy without a name of its own."""
         ...
 
     def policy(self, get: Get) -> PolicyText:
-        """What is written there now. Raises `InputError` that says why there is nothing, with the fix."""
+        """The present text. Raises `InputError` with the reason for a missing one, and the fix."""
         ...
 
 
@@ -65,7 +65,7 @@ class PolicyMap:
 
 @dataclass(frozen=True, slots=True)
 class PolicyObject:
-    """An AutopilotPolicy, which belongs to no namespace."""
+    """An AutopilotPolicy; it belongs to no namespace."""
 
     name: str
 

@@ -29,7 +29,7 @@ class MapName:
         return f"ConfigMap {self.namespace}/{self.name}"
 
     def value(self, get: Get, key: str) -> str:
-        """The text under `key`. Raises `InputError` that says why there is none, with the fix."""
+        """The text under `key`. Raises `InputError` with the reason for a missing one, and the fix."""
         answer = get(f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}")
         if answer.status == 0:
             raise InputError(f"{self}: the API server does not answer: {answer.text}")
@@ -44,9 +44,9 @@ class MapName:
 
 
 class MapSwitch:
-    """A kill switch in a ConfigMap. What cannot be read is on.
+    """A kill switch in a ConfigMap. An unreadable switch is on.
 
-    An answer counts for `KEPT_S` from when it came: a tick asks at its start and at its end, and ticks are a second
+    An answer counts for `KEPT_S` from its arrival: a tick asks at its start and at its end, and ticks are a second
     apart.
     """
 
@@ -56,7 +56,7 @@ class MapSwitch:
         self._reading = threading.Lock()  # pages ask as well as ticks: one request for all
 
     def reason(self) -> str:
-        """Why it is on; "" while its key `kill` says `off`."""
+        """The reason of a switch that is on; "" while its key `kill` says `off`."""
         with self._reading:
             now_s = self._monotonic_s()
             if self._kept is None or not 0.0 <= now_s - self._kept[0] < KEPT_S:

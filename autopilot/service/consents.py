@@ -1,4 +1,4 @@
-"""Approvals of owners: an annotation on work, or on its namespace, approves what touches no other work.
+"""Approvals of owners: an annotation on work, or on its namespace, approves actions on this work alone.
 
 Off unless `kubernetes.approve_on_work` is set, because the right to annotate work is not the right to approve. Each
 approval is an ordinary command: it is recorded in the audit log and covers one state. The annotation stays until its
@@ -27,7 +27,7 @@ log = structlog.get_logger("consents")
 
 
 class Consents:
-    """Looks at what waits for an approval after each tick."""
+    """Looks at the proposals waiting for an approval after each tick."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Consents:
         record: Record,
         wake: Callable[[], None],
     ) -> None:
-        """`owners`: uid of work -> the annotation that approves, in words. `wake`: tick early."""
+        """`owners`: uid of work -> the approving annotation, in words. `wake`: tick early."""
         self._owners, self._inbox, self._record, self._wake = owners, inbox, record, wake
 
     def __call__(self, latest: Published) -> None:
-        """Approve what its owners approve. What cannot be recorded is not approved, and tried again."""
+        """Approve on behalf of the owners. Without a record there is no approval; it is tried again."""
         owners = self._owners()
         for proposal in latest.decision.plan.proposals if owners else ():
             who = consent(proposal, owners)
@@ -63,7 +63,7 @@ class Consents:
 
 
 def consent(proposal: Proposal, owners: Mapping[str, str]) -> str:
-    """Who approves a proposal, if the owners of all work that it touches do; else ""."""
+    """The owners behind the approval of a proposal, if those of all touched work approve; else ""."""
     if proposal.subject.kind != SubjectKind.WORKLOAD:
         return ""
     touched = dict.fromkeys([proposal.subject.uid, *(victim.uid for victim in proposal.victims)])

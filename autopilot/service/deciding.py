@@ -1,4 +1,4 @@
-"""What a person may decide about a recommendation, and what became of it: the same over HTTP and by annotation."""
+"""Decisions of people about a recommendation, and their results: the same over HTTP and by annotation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPEN = (Answer.NEEDS_APPROVAL, Answer.RECOMMENDED)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a decision is not taken. `unknown`: there is and was no such recommendation."""
+    """Reason against a decision. `unknown`: there is and was no such recommendation."""
 
     text: str
     unknown: bool = False
@@ -29,7 +29,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """What a tick made of an approval: stored, approved or carried out."""
+    """Result of an approval after a tick: stored, approved or carried out."""
 
     result: str
     message: str
@@ -37,23 +37,23 @@ class Became:
 
 
 def digest_of(proposal: Proposal) -> str:
-    """Digest of a recommendation as it is shown: what it takes, and its plan."""
+    """Digest of a recommendation as shown: the work that it takes, and its plan."""
     return cover_digest(proposal.recommendation, seen_of(proposal), exactly=True)
 
 
 def time_of(text: str) -> float:
-    """How long a rejection holds, in seconds: a duration, or `forever`. Raises `InputError`."""
+    """Time of a rejection (s): a duration, or `forever`. Raises `InputError`."""
     return inf if text.strip() == "forever" else parse_duration_s(text, "the time of a rejection")
 
 
 def is_under_way(proposal: Proposal, latest: Published) -> bool:
-    """Whether effects of this very plan are under way."""
+    """True if effects of this very plan are under way."""
     sent = {entry.instruction.proposal_id for entry in latest.memory.effects.in_flight.values()}
     return proposal.id in sent | {each.proposal_id for each in latest.memory.starts.pipelined_starts}
 
 
 def rejection_words(rejection: Rejection, now_s: float) -> str:
-    """What a rejection forbids, and for how long."""
+    """Scope and remaining time of a rejection, in words."""
     what = {
         RejectionScope.PLAN: "this plan",
         RejectionScope.WORKLOAD: f"{rejection.action} for this object",
@@ -65,7 +65,7 @@ def rejection_words(rejection: Rejection, now_s: float) -> str:
 
 
 def open_proposals(latest: Published) -> list[Proposal]:
-    """What waits for a person now; nothing does while nothing acts."""
+    """Proposals open to a person's decision now; none while nothing acts."""
     halted = latest.decision.halted
     return [each for each in latest.decision.plan.proposals if answer_of(each, halted) in OPEN]
 
@@ -73,10 +73,10 @@ def open_proposals(latest: Published) -> list[Proposal]:
 def recommendation(
     publisher: Publisher, latest: Published, name: str, digest: str = "", *, exactly: bool = False
 ) -> Proposal | Refusal:
-    """The recommendation as the person saw it, if an approval of that can still be carried out; else what changed.
+    """The recommendation as seen by the person, if an approval of it can still be carried out; else the changes.
 
-    `digest`: of what was shown; "": as it is shown now. A start that is not proposed for the moment may be approved
-    as long as its gang waits: the approval holds until it expires.
+    `digest`: of the shown state; "": as it is shown now. A start that is not proposed for the moment may be approved as
+    long as its gang waits: the approval holds until it expires.
     """
     if latest.decision.halted:
         return Refusal(f"nothing acts now: {latest.decision.halted}; resume first")
@@ -104,14 +104,14 @@ def recommendation(
 
 
 def _waits(proposal: Proposal, latest: Published) -> bool:
-    """Whether the gang of a start still waits."""
+    """True if the gang of a start still waits."""
     work, subject = latest.observation.snapshot.workloads, proposal.subject
     same = (work.uid == subject.uid) & (work.incarnation == subject.revision) & (work.state == State.PENDING)
     return bool(same.any())
 
 
 def approval_refusal(proposal: Proposal) -> Refusal | None:
-    """Why an open recommendation takes no approval; None where it takes one."""
+    """Reason for an open recommendation that takes no approval; None if it takes one."""
     if not {Code.CAPPED, Code.CONTRACT_RATE}.isdisjoint(refusing_codes(proposal)):
         return Refusal(
             f"{proposal.recommendation}: {proposal.action} realised too little of its promise and may only recommend; "
@@ -131,7 +131,7 @@ def approval_refusal(proposal: Proposal) -> Refusal | None:
 
 
 def became(proposal: Proposal, after: Published) -> Became | Refusal:
-    """What the tick that read the command made of an approval."""
+    """Result of an approval in the tick that read the command."""
     name = proposal.recommendation
     if any(note.code == NoteCode.APPROVAL_REFUSED and note.subject == name for note in after.decision.notes):
         return Refusal(f"{name} was not approved: {'; '.join(what_changed(proposal, after))}")

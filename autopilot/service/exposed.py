@@ -25,9 +25,9 @@ class Exposed:
         pricing: Pricing | None = None,
         start_s: float | None = None,
     ) -> None:
-        """`memory` is that with which the controller started; `start_s`, time 0 of the cluster since 1970.
+        """`memory`: the one at the start of the controller; `start_s`, time 0 of the cluster since 1970.
 
-        `waiting` says why another controller decides, "" while this one does.
+        `waiting` names the reason while another controller decides, "" while this one does.
         """
         self._waiting = waiting
         self._publisher, self._record = publisher, record

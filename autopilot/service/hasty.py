@@ -1,4 +1,4 @@
-"""The time that a request may take to arrive, and its answer to be read. It holds before any credentials do."""
+"""Time limits of a request's arrival, and of the reading of its answer. They hold before any credentials do."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ UNREAD_S = 60.0
 
 
 class HastyProtocol(H11Protocol):
-    """Closes a connection whose request is not whole in time, however its bytes come."""
+    """Closes a connection whose request is not whole in time, at any pace of its bytes."""
 
     whole_s, unread_s = WHOLE_S, UNREAD_S
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A peer has this long to say what it wants."""
+        """Start the peer's time for a whole request."""
         super().connection_made(transport)
         self._due: asyncio.TimerHandle | None = self.loop.call_later(self.whole_s, self._late)
         self._unread: asyncio.TimerHandle | None = None
@@ -30,7 +30,7 @@ class HastyProtocol(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
-        """What follows on the connection may have begun already."""
+        """The next request on the connection may have begun already."""
         super().on_response_complete()
         self._watch(begun=self.conn.trailing_data[0] != b"")
         self._give_time()
@@ -56,7 +56,7 @@ class HastyProtocol(H11Protocol):
             self._unread = self.loop.call_later(self.unread_s, self._cut)
 
     def _cut(self) -> None:
-        """A connection that is closed waits for its peer to take the rest, without end."""
+        """Abort a closing connection: it would wait for its peer to take the rest, without end."""
         self._unread = None
         if self.transport.get_write_buffer_size():
             self.transport.abort()

@@ -36,14 +36,14 @@ def read_command(text: str) -> Command:
 
 
 class CommandInbox(Protocol):
-    """Where the API puts commands, and the controller takes them from."""
+    """The inbox between the API and the controller."""
 
     def receive(self, command: Command, origin: str = "") -> Command:
-        """Store a command and return it with its number. Raises `InputError` where it cannot be stored."""
+        """Store a command and return it with its number. Raises `InputError` if it cannot be stored."""
         ...
 
     def received(self, origin: str) -> Command | None:
-        """The command that came from there, if one did. Raises `InputError`."""
+        """The command from this origin, if there is one. Raises `InputError`."""
         ...
 
     def drain(self, now_s: float) -> tuple[Command, ...]:
@@ -51,7 +51,7 @@ class CommandInbox(Protocol):
         ...
 
     def kill_switch(self) -> bool:
-        """True when the switch is on or cannot be read."""
+        """True for a switch that is on or unreadable."""
         ...
 
     def close(self) -> None:
@@ -62,11 +62,14 @@ class CommandInbox(Protocol):
 class SqliteInbox:
     """Numbers each command on receipt; a number is never used twice, even after a restart.
 
-    After a crash the commands that the saved memory does not know are delivered again.
+    After a crash the commands unknown to the saved memory are delivered again.
     """
 
     def __init__(self, path: Path, kill_switch: Callable[[], str], after: int = -1) -> None:
-        """`kill_switch` returns why it is on. `after`: the last number that the memory of the controller knows."""
+        """`kill_switch` returns the reason of a switch that is on.
+
+        `after`: the last number known to the controller's memory.
+        """
         self._path, self._kill_switch = path, kill_switch
         self._delivered = after
         self._lock = threading.Lock()
@@ -81,9 +84,9 @@ class SqliteInbox:
             raise self._refusal(error) from error
 
     def receive(self, command: Command, origin: str = "") -> Command:
-        """Store a command and return it with its number. Raises `InputError` where it cannot be stored.
+        """Store a command and return it with its number. Raises `InputError` if it cannot be stored.
 
-        `origin`: where it came from, kept for the record.
+        `origin`: its source, kept for the record.
         """
         row = (command.kind.value, command.who, command.at_s, command.subject, origin, command_text(command))
         try:
@@ -98,7 +101,7 @@ class SqliteInbox:
         return replace(command, sequence=(number or 0) - 1)  # SQLite counts from 1
 
     def received(self, origin: str) -> Command | None:
-        """The command that came from there, if one did. Raises `InputError`."""
+        """The command from this origin, if there is one. Raises `InputError`."""
         try:
             with self._lock:
                 row = self._db.execute(
@@ -125,7 +128,7 @@ class SqliteInbox:
         return found
 
     def kill_switch(self) -> bool:
-        """True when the switch is on or cannot be read."""
+        """True for a switch that is on or unreadable."""
         return bool(self._kill_switch())
 
     def close(self) -> None:

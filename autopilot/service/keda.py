@@ -1,7 +1,7 @@
 """Floors of services for KEDA: a server of its external scaler interface (type `external` and `external-push`).
 
-A floor counts until its time is over by the clock of the cluster, whatever the loop does. A service that the view does
-not have, and a view that is not there yet, are errors and not a floor of 0: then KEDA and its HPA keep what they have.
+A floor counts until its end by the clock of the cluster, independent of the loop. A service unknown to the view, and a
+view not yet there, are errors and not a floor of 0: then KEDA and its HPA keep their numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Floors:
     clock_s: Callable[[], float]
 
     def of(self, reference: Any) -> int:
-        """The floor of the service that a ScaledObject names; 0 for none. Raises `Refused`."""
+        """The floor of the service named by a ScaledObject; 0 for none. Raises `Refused`."""
         name = reference.scalerMetadata.get("service", "")
         if not name:
             about = shown(f"{reference.namespace}/{reference.name}")
@@ -73,7 +73,7 @@ class KedaServer:
     """The server. It answers from `start` to `close`."""
 
     def __init__(self, floors: Floors, listen: str, tls: Certificates | None = None) -> None:
-        """Bind at once. Raises `InputError` where the address is in use or a certificate cannot be used."""
+        """Bind at once. Raises `InputError` for an address in use, or an unusable certificate."""
         self._floors = floors
         self._open: Counter[str] = Counter()  # streams by namespace
         self._counting = Lock()
@@ -145,7 +145,7 @@ class KedaServer:
         return MESSAGES["GetMetricsResponse"](metricValues=[value])
 
     def _stream(self, reference: Any, context: Any) -> Iterator[Any]:
-        """Whether there is a floor: once at the beginning, then at each change."""
+        """True while there is a floor: once at the beginning, then at each change."""
         space = reference.namespace
         taken = self._take(space)
         if taken:
@@ -168,7 +168,7 @@ class KedaServer:
                 self._open += Counter()  # drops what is 0
 
     def _take(self, space: str) -> str:
-        """Count one more stream of a namespace; why there is none for it, "" where there is."""
+        """Count one more stream of a namespace; returns the reason for a refusal, "" for none."""
         with self._counting:
             if self._open[space] >= OF_NAMESPACE:
                 return f"{OF_NAMESPACE} streams of namespace {shown(space)} are open"

@@ -1,4 +1,4 @@
-"""Messages of KEDA's external scaler, as externalscaler.proto has them. They are built when the module is imported."""
+"""Messages of KEDA's external scaler, as in externalscaler.proto. They are built at the import of the module."""
 
 from __future__ import annotations
 

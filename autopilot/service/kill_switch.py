@@ -1,4 +1,4 @@
-"""The kill switch: a file, the environment and the API. It is read at every tick, and is on when it cannot be read."""
+"""The kill switch: a file, the environment and the API. It is read at every tick; an unreadable one is on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ _MOST_BYTES = 64
 
 
 class KillSwitch:
-    """Why nothing may act, by source. The command `kill` is kept by the inbox and the memory of the controller."""
+    """Reasons to act on nothing, by source.
+
+    The command `kill` is kept by the inbox and the memory of the controller.
+    """
 
     def __init__(
         self, file: Path, environment: Mapping[str, str] = os.environ, elsewhere: Callable[[], str] | None = None
     ) -> None:
-        """`elsewhere` returns why a switch of the cluster is on, "" while it is off."""
+        """`elsewhere` returns the reason of a cluster's switch that is on, "" while it is off."""
         self.file, self._environment, self._elsewhere = file, environment, elsewhere
         self._tripped = ""
 
@@ -26,7 +29,7 @@ class KillSwitch:
         self._tripped = reason
 
     def reason(self) -> str:
-        """Why the switch is on; "" while it is off."""
+        """The reason of a switch that is on; "" while it is off."""
         if self._tripped:
             return self._tripped
         said = self._environment.get(KILL, "")

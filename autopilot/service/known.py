@@ -1,4 +1,4 @@
-"""When things were last known, by the monotonic clock of this process: ages that grow also while nothing ticks.
+"""Last known times by the monotonic clock of this process: ages that grow also while nothing ticks.
 
 A time of the cluster's clock is put on the monotonic clock by the first tick that shows it. So its age goes on growing
 while the cluster's clock stands still, and the wall clock may be set.
@@ -33,7 +33,7 @@ class Ages:
 
 
 class LastKnown:
-    """Keeps when things were last known. The loop calls `tick`; any thread asks for `ages`."""
+    """Keeps the times of the last news. The loop calls `tick`; any thread asks for `ages`."""
 
     def __init__(
         self, speed: float = 1.0, period_s: float = 5.0, monotonic_s: Callable[[], float] = time.monotonic
@@ -50,7 +50,7 @@ class LastKnown:
         views_s: Mapping[str, float],
         collectors_s: Iterable[tuple[str, float]],
     ) -> None:
-        """A tick ended that began at `now_s`. Times by the cluster's clock; NaN: not known at this tick."""
+        """Take in the end of a tick begun at `now_s`. Times by the cluster's clock; NaN: not known at this tick."""
         read_s, kept = self._monotonic_s(), dict(self._marks)
         found = {CLUSTER: cluster_s, TELEMETRY: telemetry_s} | {("view", key): at_s for key, at_s in views_s.items()}
         for key, at_s in (found | {("collector", name): at_s for name, at_s in collectors_s}).items():
@@ -66,5 +66,5 @@ class LastKnown:
         return Ages(ages_s.get(TICK), ages_s.get(CLUSTER), ages_s.get(TELEMETRY), views_s, collectors_s)
 
     def late_s(self, took_s: float) -> float:
-        """Age from which on the last tick, which took so long, is stale."""
+        """Age of a stale last tick, from the time it took."""
         return max(PERIODS * max(self._period_s, took_s), LEAST_LATE_S)

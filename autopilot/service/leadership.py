@@ -1,7 +1,7 @@
 """Leadership by a lock file, for controllers on one machine.
 
-The system releases the lock when its process ends, however it ends. The file keeps the last fencing token; each leader
-takes the next one, so that an actuator can refuse an earlier leader.
+The system releases the lock at any end of its process. The file keeps the last fencing token; each leader takes the
+next one, so that an actuator can refuse an earlier leader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIDTH = 20
 
 
 class Led(Protocol):
-    """Leadership that a service takes part in and gives back."""
+    """Leadership taken and given back by a service."""
 
     def fence(self) -> int | None:
         """The fencing token while this controller leads."""
@@ -48,7 +48,7 @@ class FileLeadership:
         return self._fence
 
     def still(self, fence: int) -> bool:
-        """Whether the lock is held with this token."""
+        """True if the lock is held with this token."""
         return self.fence() == fence
 
     def release(self) -> None:
@@ -90,7 +90,7 @@ class FileLeadership:
         return int(text or 0)
 
     def _still_ours(self) -> bool:
-        """False when the file was removed or replaced: another process may hold the new one."""
+        """False for a removed or replaced file: another process may hold the new one."""
         try:
             there, ours = self.path.stat(), os.fstat(self._handle)
         except OSError:

@@ -28,7 +28,7 @@ def parse_listen(text: str, field: str) -> tuple[str, int]:
 
 
 def bind(text: str, field: str) -> tuple[socket.socket, str]:
-    """A bound socket and its address as a URL. Raises `InputError` where the address is in use or not ours."""
+    """A bound socket and its address as a URL. Raises `InputError` for an address in use or not ours."""
     host, port = parse_listen(text, field)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sends without delay only where the socket names its protocol; a body would wait 40 ms behind its head
@@ -48,14 +48,14 @@ def bind(text: str, field: str) -> tuple[socket.socket, str]:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What a listener shows, and the authority whose clients it accepts."""
+    """The certificate of a listener, and the authority of its accepted clients."""
 
     certificate: Path
     key: Path
     client_ca: Path
 
     def checked(self, field: str) -> dict[str, Any]:
-        """The files for the server. Raises `InputError` for one that cannot be used."""
+        """The files for the server. Raises `InputError` for an unusable one."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self.certificate, self.key)
@@ -79,7 +79,7 @@ class Listener:
     """One HTTP server in a thread."""
 
     def __init__(self, app: Any, listen: str, field: str, tls: Certificates | None = None) -> None:
-        """Bind at once, so that a wrong address or certificate is an error before anything starts."""
+        """Bind at once, so that a wrong address or certificate is an error before any start."""
         given = tls.checked(field) if tls is not None else {}
         self._socket, self.url = bind(listen, field)
         self.url = self.url if tls is None else self.url.replace("http:", "https:", 1)
@@ -98,7 +98,7 @@ class Listener:
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name=field, daemon=True)
 
     def start(self) -> None:
-        """Return once it answers. Raises `InputError` where it does not start."""
+        """Return once it answers. Raises `InputError` if it does not start."""
         self._thread.start()
         end_s = time.monotonic() + STARTS_WITHIN_S
         while not self._server.started:

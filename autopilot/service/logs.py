@@ -19,7 +19,7 @@ HIDDEN = "***"
 
 
 def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace the values of fields with secret names, credentials inside texts, and what a terminal would obey."""
+    """Replace the values of fields with secret names, credentials inside texts, and control characters."""
     for key, value in event.items():
         if SECRET_NAMES.search(key) and not key.endswith("_file"):
             event[key] = HIDDEN

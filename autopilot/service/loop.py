@@ -1,4 +1,4 @@
-"""When the controller decides: at a fixed interval, at the time it asked for, and early when something happens."""
+"""Times of decisions: at a fixed interval, at the time requested by the controller, and early at an event."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ class Loop:
         """`now_s` is the cluster's clock, `interval_s` counts by it; `least_s` is wall time.
 
         `still` is open during each tick: a clock that can stand stands meanwhile, and has the whole interval to run
-        after it. `after_tick` receives the step (None
-        while another controller leads) and the wall time that the tick took.
+        after it. `after_tick` receives the step (None while another controller leads) and the wall time of the tick.
         """
         self._controller, self._now_s, self._after_tick = controller, now_s, after_tick
         self._interval_s, self._least_s, self._speed = interval_s, least_s, speed
@@ -60,7 +59,7 @@ class Loop:
         return self._stopped.is_set()
 
     def run(self) -> None:
-        """Tick until `stop`. Our own defect ends its tick only; where the disk fails, `InputError` ends the loop."""
+        """Tick until `stop`. Our own defect ends its tick only; a failing disk ends the loop by `InputError`."""
         while not self._stopped.is_set():
             began_s = time.monotonic()
             self._wake.clear()

@@ -25,38 +25,38 @@ REAL_S = 60.0
 
 @runtime_checkable
 class CountsEnergy(Protocol):
-    """A source that reads the energy counters of GPUs."""
+    """A source of the energy counters of GPUs."""
 
     def counted_w(self, now_s: float) -> dict[str, float]:
-        """Mean watts by GPU UUID, by the energy counter; GPUs whose counter tells nothing are not in it."""
+        """Mean watts by GPU UUID, by the energy counter; GPUs without a reading are absent."""
         ...
 
 
 @runtime_checkable
 class ReportsFlops(Protocol):
-    """A source that reads the operations that work reports."""
+    """A source of the operations reported by work."""
 
     def reported_flops(self, now_s: float) -> dict[str, float]:
-        """Model FLOP/s by uid of the work that reports them; other work is not in it."""
+        """Model FLOP/s by uid of reporting work; other work is absent."""
         ...
 
 
 @runtime_checkable
 class KnowsLabels(Protocol):
-    """A source that reads the labels of work."""
+    """A source of the labels of work."""
 
     def owner_labels(self, keys: Sequence[str]) -> dict[str, str]:
-        """A JSON object of the labels named `keys`, by uid of the work that has one of them."""
+        """JSON object of the labels named `keys`, by uid of work with one of them."""
         ...
 
 
 class ServiceMeter:
-    """Takes in ticks (`Wiring.on_step`). What cannot be written waits in memory for the next interval."""
+    """Takes in ticks (`Wiring.on_step`). A failed write waits in memory for the next interval."""
 
     def __init__(self, journal: Path, start_s: float | None, speed: float, interval_s: float) -> None:
         """`start_s`: time 0 of the cluster since 1970; `interval_s`: between two ticks, in the time of the cluster.
 
-        Raises `InputError` where the folder beside the journal cannot be used.
+        Raises `InputError` if the folder beside the journal is unusable.
         """
         every = max(round(REAL_S * speed / INTERVAL_S), 1)
         self._segments = Segments(metering_folder(journal), start_s=start_s, every=every)
@@ -69,7 +69,7 @@ class ServiceMeter:
         self._known: dict[str, str] = {}  # labels at the last tick, by uid: some of that work has ended since
 
     def join(self, sources: Sequence[object], labels: Sequence[str]) -> None:
-        """Read energy, operations and the labels named `labels` from sources that have them."""
+        """Read energy, operations and the labels named `labels` from their sources."""
         self.counters = tuple(each for each in sources if isinstance(each, CountsEnergy))
         self.reports = tuple(each for each in sources if isinstance(each, ReportsFlops))
         self.labelled, self.labels = tuple(each for each in sources if isinstance(each, KnowsLabels)), labels
@@ -105,7 +105,7 @@ class ServiceMeter:
             self._failing = True
 
     def close(self) -> None:
-        """Write what is open."""
+        """Write the open part."""
         self._meter.close()
         try:
             self._segments.close()

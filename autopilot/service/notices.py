@@ -73,7 +73,7 @@ class Way(Protocol):
     name: str
 
     def address(self, notice: Notice) -> str:
-        """Who gets it, for the audit log; "" for no address."""
+        """Its receiver, for the audit log; "" for no address."""
 
     def send(self, notice: Notice, address: str) -> None:
         """Send it within `SENDS_S`. Raises `OSError`, `ValueError` or `InputError`, without a secret in the text."""
@@ -85,7 +85,7 @@ class Slack:
     name = "slack"
 
     def __init__(self, settings: SlackNotices) -> None:
-        """Raises `InputError` where the address cannot be read."""
+        """Raises `InputError` for an unreadable address."""
         self._file = settings.webhook_file
         self._url()
 
@@ -128,14 +128,14 @@ class Mail:
     name = "mail"
 
     def __init__(self, settings: MailNotices) -> None:
-        """Raises `InputError` where the password or the authorities cannot be read."""
+        """Raises `InputError` for an unreadable password or authority."""
         self._settings = settings
         self._password()
         if settings.starttls:
             self._context()
 
     def address(self, notice: Notice) -> str:
-        """That of the queue, else of the nearest queue above it that has one."""
+        """The address of the queue, else of the nearest queue above it with one."""
         known = self._settings.recipients
         return next((known[each] for each in notice.queues if each in known), self._settings.default or "")
 
@@ -180,7 +180,7 @@ class _Server(smtplib.SMTP):
 
 
 class Notifier:
-    """Follows the ticks of the leader, and sends each notice that was given. `page`: its address, "" for none."""
+    """Follows the ticks of the leader, and sends each given notice on. `page`: its address, "" for none."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Notifier:
         self._thread.start()
 
     def take(self, published: Published) -> None:
-        """One tick: keep the notices that are about to be given, and pass on those that the actuator has given."""
+        """One tick: keep the notices about to be given, and pass on those given by the actuator."""
         for outcome in published.observation.outcomes:
             notice = self._given.pop(outcome.instruction_id, None) if outcome.kind == OutcomeKind.DONE else None
             if notice is not None and published.leads:
@@ -216,7 +216,7 @@ class Notifier:
         return {"notices_total": dict(self._counts)}
 
     def close(self) -> None:
-        """Send what waits, within `ENDS_S`."""
+        """Send the waiting messages, within `ENDS_S`."""
         self._waiting.put(None)
         self._thread.join(ENDS_S)
 
@@ -267,7 +267,7 @@ class Notifier:
             self._count(way, "sent", notice, address, "")
 
     def _count(self, way: Way, result: str, notice: Notice, address: str, reason: str) -> None:
-        """Count, log and record what became of a message."""
+        """Count, log and record the result of a message."""
         self._counts[way.name, result] += 1
         facts = {"way": way.name, "result": result, "to": address, "reason": reason}
         if reason:
@@ -279,19 +279,19 @@ class Notifier:
 
 
 def open_notifier(settings: Notices, record: Record, page: str, when: When) -> Notifier | None:
-    """The notifier of the settings; None where no way is set. Raises `InputError` for an unreadable secret."""
+    """The notifier of the settings; None without a way. Raises `InputError` for an unreadable secret."""
     ways = ways_of(settings)
     return Notifier(ways, record, page, when) if ways else None
 
 
 def ways_of(settings: Notices) -> tuple[Way, ...]:
-    """The ways that are set. Raises `InputError`."""
+    """The ways in the settings. Raises `InputError`."""
     slack = [Slack(settings.slack)] if settings.slack is not None else []
     return (*slack, *([Mail(settings.mail)] if settings.mail is not None else []))
 
 
 def queues_of(snapshot: ClusterSnapshot, uid: str) -> tuple[str, ...]:
-    """The queue of a workload and those above it, without the root; empty where it is not there."""
+    """The queue of a workload and those above it, without the root; empty for an absent workload."""
     rows, found = np.flatnonzero(snapshot.workloads.uid == uid), list[str]()
     row = int(snapshot.workloads.queue[rows[0]]) if len(rows) else 0
     while row > 0:

@@ -1,4 +1,4 @@
-"""The latest step of the controller, for everything that shows it: API, page, metrics. Written by the loop alone."""
+"""The latest step of the controller, for all its readers: API, page, metrics. Written by the loop alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MOST_FAILED = 50
 
 @dataclass(frozen=True, slots=True)
 class CollectorHealth:
-    """How the last reads of one collector went. Times by the cluster's clock."""
+    """Result of the last reads of one collector. Times by the cluster's clock."""
 
     name: str
     read_s: float = NEVER  # last read
@@ -67,14 +67,14 @@ class FailedEffect:
 
     @property
     def words(self) -> str:
-        """What was tried and why it did not come about."""
+        """The attempt and the reason for its failure."""
         again = "; it is tried again" if self.outcome.retryable else ""
         return f"{self.instruction.kind} {self.instruction.subject.name}: {self.outcome.reason}{again}"
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What an action leaves to a person, and when it last said so."""
+    """A note left by an action to a person, and the time of its last mention."""
 
     note: Note
     at_s: float
@@ -82,7 +82,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One tick as it ended: all inputs and outputs of the decision, and how it went."""
+    """One tick at its end: all inputs and outputs of the decision, with its times and results."""
 
     observation: Observation
     decision: Decision
@@ -109,10 +109,10 @@ class Published:
 
 
 class Publisher:
-    """Keeps the latest step and the proposals that were shown. Readers may be in any thread."""
+    """Keeps the latest step and the shown proposals. Readers may be in any thread."""
 
     def __init__(self, known: LastKnown | None = None) -> None:
-        """`known`: keeps when things were last known."""
+        """`known`: keeper of the last known times."""
         self.known = known or LastKnown()
         self._latest: Published | None = None
         self._shown: OrderedDict[str, Proposal] = OrderedDict()  # by recommendation, as it was made last
@@ -128,7 +128,7 @@ class Publisher:
         self._closed = False
 
     def follow(self, take: Callable[[Published], None]) -> None:
-        """Call `take` with each tick that follows, in the thread of the loop."""
+        """Call `take` with each later tick, in the thread of the loop."""
         self._followers.append(take)
 
     @property
@@ -137,7 +137,7 @@ class Publisher:
         return self._latest
 
     def publish(self, published: Published) -> None:
-        """Replace the latest step, and wake those who wait for it."""
+        """Replace the latest step, and wake its waiting readers."""
         with self._news:
             for proposal in published.decision.plan.proposals:
                 self._shown[proposal.recommendation] = proposal
@@ -161,7 +161,7 @@ class Publisher:
             take(published)
 
     def _take_outcomes(self, published: Published) -> None:
-        """Keep why effects did not come about."""
+        """Keep the reasons for effects that did not come about."""
         for outcome in published.observation.outcomes:
             sent = self._sent.get(outcome.instruction_id)
             if sent is None or outcome.kind in {OutcomeKind.DONE, OutcomeKind.ACCEPTED}:
@@ -172,7 +172,7 @@ class Publisher:
             self._failed_of.move_to_end(sent.proposal_id)
 
     def _take_advice(self, published: Published) -> None:
-        """Keep what was left to a person, as long as it stands and its workload is there."""
+        """Keep notes left to a person, as long as they stand and their workload is there."""
         now_s = published.observation.now_s
         for note in published.decision.notes:
             if note.code in STANDS_S:
@@ -185,7 +185,7 @@ class Publisher:
                 del self._advice[key]
 
     def _take_times(self, published: Published) -> None:
-        """Keep when the cluster, its lists and the data of the collectors were last known."""
+        """Keep the last known times of the cluster, its lists and the data of the collectors."""
         observation, records = published.observation, published.memory.intake.views
         self.known.tick(
             observation.now_s,
@@ -196,7 +196,7 @@ class Publisher:
         )
 
     def advice(self) -> list[Advice]:
-        """What is left to a person now, newest first."""
+        """Notes left to a person now, newest first."""
         with self._news:
             return list(reversed(self._advice.values()))
 
@@ -211,7 +211,7 @@ class Publisher:
             return self._failed_of.get(proposal_id)
 
     def recent(self) -> list[ProposalView]:
-        """The latest decisions, newest first; one that repeats at the next tick is listed once."""
+        """The latest decisions, newest first; a decision repeated at the next tick is listed once."""
         with self._news:
             return list(reversed(self._recent))
 
@@ -222,7 +222,7 @@ class Publisher:
             return found if found is None or found.recommendation == recommendation else None
 
     def wait_for(self, done: Callable[[Published], bool], timeout_s: float) -> Published | None:
-        """The first published step for which `done` holds; None when there is none in time."""
+        """The first published step that meets `done`; None without one in time."""
         with self._news:
             self._news.wait_for(lambda: self._closed or self._holds(done), timeout_s)
             return self._latest if self._holds(done) else None
@@ -236,18 +236,18 @@ class Publisher:
         return self._closed
 
     def close(self) -> None:
-        """Answer those who wait: there is no further tick."""
+        """Answer the waiting readers: there is no further tick."""
         with self._news:
             self._closed = True
             self._news.notify_all()
 
     def wait_for_next(self, last: Published | None, timeout_s: float) -> Published | None:
-        """The first published step that is not `last`; None when there is none in time."""
+        """The first published step other than `last`; None without one in time."""
         return self.wait_for(lambda each: each is not last, timeout_s)
 
 
 class WatchedCollector:
-    """A collector that keeps how its last read went (port `Collector`)."""
+    """A collector that keeps the result of its last read (port `Collector`)."""
 
     def __init__(self, inner: Collector, wall_s: Callable[[], float]) -> None:
         self.name, self._inner, self._wall_s = inner.name, inner, wall_s
@@ -255,12 +255,12 @@ class WatchedCollector:
         self.health = CollectorHealth(inner.name)
 
     def begin(self, now_s: float) -> None:
-        """Begin to read a source that is read beside the tick."""
+        """Begin to read a source beside the tick."""
         if isinstance(self._inner, Beginning):
             self._inner.begin(now_s)
 
     def recall(self, under_way: Sequence[Instruction]) -> None:
-        """Let a collector that counts restarts go on from these revisions."""
+        """Let a collector of restarts go on from these revisions."""
         if isinstance(self._inner, Recalling):
             self._inner.recall(under_way)
 

@@ -1,7 +1,7 @@
-"""Whether the loop still ticks. A process whose loop hangs says so, lets another controller lead, and ends itself.
+"""The pulse of the loop. A process with a hanging loop says so, lets another controller lead, and ends itself.
 
 A thread of its own looks once a second. It counts the time in which it runs itself, so a process or a machine that was
-stopped for a while is not taken for one that hangs.
+stopped for a while is not taken for a hanging one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_S = 1.0
 
 
 def _end(_reason: str) -> None:
-    """Leave at once: what hangs cannot be asked to end, and what is on disk is whole at any moment."""
+    """Leave at once: a hanging thread cannot be asked to end, and the disk is whole at any moment."""
     with suppress(Exception):
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
     os._exit(1)
@@ -83,7 +83,7 @@ class Pulse:
             self._leave(self.problem)
 
     def ending(self) -> None:
-        """A signal asked for the end: it comes within `ENDS_S`, whatever hangs."""
+        """A signal asked for the end: it comes within `ENDS_S`, even past a hanging thread."""
         if self._ending_s is None:
             self._ending_s = 0.0
 

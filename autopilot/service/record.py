@@ -1,4 +1,4 @@
-"""What the service writes into the audit log: who did what, from where, on which state.
+"""The service's entries in the audit log: person, action, origin and state.
 
 A command that cannot be recorded is refused, and an effect that cannot be recorded is not sent.
 """
@@ -33,7 +33,7 @@ log: Any = structlog.get_logger("audit")
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """A request of a known caller whose role is too low, such as an approval by a viewer."""
+    """A request of a known caller with too low a role, such as an approval by a viewer."""
 
     at_s: float
     who: str
@@ -46,7 +46,7 @@ class Record:
     """The audit log of one service."""
 
     def __init__(self, folder: Path, now_s: Callable[[], float] = time.time) -> None:
-        """Open the log in `folder`, with its key beside it. Raises `InputError` where that is not possible."""
+        """Open the log in `folder`, with its key beside it. Raises `InputError` if that is not possible."""
         self.folder, self._now_s = folder, now_s
         self._log = AuditLog(folder, signing_key(folder.with_name(f"{folder.name}.key")), now_s)
         self._sealed_s = now_s()
@@ -69,7 +69,7 @@ class Record:
         self._log.record(Event(Kind.SIGN_IN, who, role, origin, facts={"oidc_subject": oidc_subject}))
 
     def command(self, command: Command, role: str, origin: str, oidc_subject: str = "") -> None:
-        """A command of a person, before it is stored; `oidc_subject`: who it is at the provider, "" for a token.
+        """A command of a person, before it is stored; `oidc_subject`: the person at the provider, "" for a token.
 
         Raises `AuditError`.
         """
@@ -86,7 +86,7 @@ class Record:
         self._log.record(Event(Kind.COMMAND, command.who, role, origin, command.subject, digest, facts=facts))
 
     def alerts(self, steps: Iterable[AlertStep], who: str = "autopilot", role: str = "", origin: str = "") -> None:
-        """What happened to alerts: deliveries, and what the controller made of them. Raises `AuditError`."""
+        """Events of alerts: deliveries, and the controller's results from them. Raises `AuditError`."""
         events = [
             Event(
                 Kind.ALERT,
@@ -116,7 +116,7 @@ class Record:
         return {"denied_requests_total": {(reason,): float(count) for reason, count in self._denials.items()}}
 
     def denied(self, who: str, role: str, origin: str, path: str, reason: str) -> None:
-        """A refused request. It is refused in any case, so a log that fails is only reported."""
+        """A refused request. It is refused in any case, so a failing log is only reported."""
         self._denials["role" if who else "token"] += 1
         now_s, key = self._now_s(), (origin, reason)
         if who:
@@ -141,11 +141,11 @@ class Record:
             self.event(Kind.SETTINGS, policy=name, digest=digest)
 
     def rearmed(self, who: str, role: str, origin: str) -> None:
-        """A person ends what the watchdog imposed. Raises `AuditError`."""
+        """A person ends the restraint by the watchdog. Raises `AuditError`."""
         self._log.record(Event(Kind.SETTINGS, who, role, origin, "watchdog", facts={"rearmed": True}))
 
     def seal_when_due(self) -> None:
-        """Sign the head each minute, and export it as a log line. A disk that fails is reported."""
+        """Sign the head each minute, and export it as a log line. A failing disk is reported."""
         if self._now_s() - self._sealed_s < SEAL_EVERY_S:
             return
         self._sealed_s = self._now_s()

@@ -1,4 +1,4 @@
-"""What the sections of the settings have in common: their base class, and durations and addresses as field types."""
+"""The common parts of the sections of the settings: their base class, and durations and addresses as field types."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _address(value: str) -> str:
 
 
 def is_this_machine(host: str | None) -> bool:
-    """Whether what is sent to a host stays on this machine."""
+    """True if a message to a host stays on this machine."""
     return host in {"127.0.0.1", "::1", "localhost"}
 
 

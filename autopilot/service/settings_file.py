@@ -55,7 +55,7 @@ def fields_of(model: type[BaseModel] = Settings, path: str = "") -> Iterator[tup
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The section that a field holds, None for a value."""
+    """The section in a field, None for a value."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
@@ -85,7 +85,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _environment() -> dict[str, Any]:
-    """The part of the tree that the environment sets."""
+    """The part of the tree set by the environment."""
     known = {name.upper() for name in Settings.model_fields}
     for name in os.environ:
         first = name.removeprefix(PREFIX).partition(DEEPER)[0]
@@ -110,7 +110,7 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _line(error: Any, source: str, environment: Mapping[str, Any], over: Mapping[str, Any]) -> str:
-    """One refused value: where it comes from, its path, the value, what is allowed, and the field's meaning."""
+    """One refused value: its source, its path, the value, the allowed ones, and the field's meaning."""
     location = [step for step in error["loc"] if not (isinstance(step, str) and "[" in step)]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
     if _has(over, location):

@@ -1,4 +1,4 @@
-"""The cluster that the service looks at, as its wiring needs it, and a real one through its API server."""
+"""The cluster of the service in the form needed by its wiring, and a real one through its API server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COHORTS = {RuleSetName.COHORT_CLASSIC, RuleSetName.COHORT_FAIR}
 class Site:
     """One cluster. `now_s` may ask it, `last_now_s` never does; both are by its clock.
 
-    `watch` calls back when something changes and returns what ends that. Without an `actuator` nothing acts.
+    `watch` calls back after changes and returns the function to end that. Without an `actuator` nothing acts.
     """
 
     source: str  # the name of its lists of inventory and work
@@ -71,7 +71,7 @@ def kubernetes_site(
     one_clock: bool = False,
     resume_s: float = RESUME_S,
 ) -> Site:
-    """A real cluster. Raises `InputError` where its configuration cannot be used.
+    """A real cluster. Raises `InputError` for an unusable configuration.
 
     `one_clock`: `now_s` is the server's own clock, so there is no skew to watch. `resume_s`: see `Timing`. The cluster
     is only read, unless the settings say `act`.
@@ -132,8 +132,9 @@ class BesidePolicy:
         fair_sharing: Callable[[], str] = lambda: "",
         kinds: Collection[str] = (),
     ) -> None:
-        """`engine`: whose queues the work is in, as the collector found them; `fair_sharing`: how it is known that
-        Kueue shares fairly, "" where it is not; `kinds`: instructions for which there is a lever.
+        """`engine`: the engine of the work's queues, as found by the collector.
+
+        `fair_sharing`: evidence that Kueue shares fairly, "" without it. `kinds`: instructions with a lever.
         """
         self._source, self._engine, self._fair_sharing = source, engine, fair_sharing
         self._capped = Capped(kinds)
@@ -141,7 +142,7 @@ class BesidePolicy:
 
     @property
     def problem(self) -> str | None:
-        """Why the policy is not in force as it is written; None where it is."""
+        """Reason for a policy that is not in force as written; None for none."""
         return getattr(self._source, "problem", None)
 
     def current(self) -> Policy:

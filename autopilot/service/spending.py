@@ -1,4 +1,4 @@
-"""Daily spending for the metrics, computed beside the loop when a day of the cluster has ended."""
+"""Daily spending for the metrics, computed beside the loop after each day of the cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DailySpend:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the computation that runs, if any."""
+        """Wait for a running computation, if any."""
         if self._thread is not None:
             self._thread.join()
 

@@ -1,4 +1,4 @@
-"""What the service keeps on disk: one folder, and in it one folder for each run of a simulated cluster."""
+"""State of the service on disk: one folder, and in it one folder for each run of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT_RUNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Paths of the service. `run` holds what belongs to one cluster."""
+    """Paths of the service. `run`: the files of one cluster."""
 
     folder: Path
     run: Path
@@ -46,7 +46,7 @@ class Places:
 
     @property
     def alerts(self) -> Path:
-        """The alerts that were delivered."""
+        """The delivered alerts."""
         return self.run / "alerts.db"
 
     @property
@@ -76,17 +76,17 @@ class Places:
 
     @property
     def token(self) -> Path:
-        """The admin token that the service made."""
+        """The admin token made by the service."""
         return self.folder / "admin.token"
 
     @property
     def service(self) -> Path:
-        """Where the running service answers, for commands on this machine."""
+        """Address of the running service, for commands on this machine."""
         return self.folder / "service.json"
 
     @property
     def cluster(self) -> Path:
-        """Where the simulated cluster of the last run answers."""
+        """Address of the simulated cluster of the last run."""
         return self.folder / "cluster.json"
 
 
@@ -96,7 +96,7 @@ def service_folder(state: Path | None) -> Path:
 
 
 def places(state: Path | None, run: str = "") -> Places:
-    """Create the folders, readable by their owner only. Raises `InputError` where that is not possible."""
+    """Create the folders, readable by their owner only. Raises `InputError` if that is not possible."""
     folder = service_folder(state)
     own = folder / "runs" / run if run else folder
     try:
@@ -149,7 +149,7 @@ def write_note(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_note(path: Path) -> dict[str, Any]:
-    """A file of `write_note`; {} where it is missing or no such file."""
+    """A file of `write_note`; {} for a missing one, or any other file."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a tick changed, as events of the log: each once when it begins and once when it ends."""
+"""Changes of a tick as events of the log: each once at its start and once at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log: Any = structlog.get_logger("tick")
 
 
 class TickLog:
-    """Writes accepted decisions, and what differs from the tick before."""
+    """Writes accepted decisions, and the differences from the tick before."""
 
     def __init__(self) -> None:
         self._held: dict[str, str] = {}

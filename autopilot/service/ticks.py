@@ -1,4 +1,4 @@
-"""Joins what the controller shows during a tick with what the loop knows after it, and hands both on."""
+"""Joins the controller's output during a tick with the loop's knowledge after it, and hands both on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Stopwatch:
 
 
 class Ticks:
-    """Joins what the controller shows during a tick with what the loop knows after it, and publishes both."""
+    """Joins the controller's output during a tick with the loop's knowledge after it, and publishes both."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Ticks:
             self.concluded()
 
     def on_step(self, observation: Observation, step: Step) -> None:
-        """Meter the tick with what it sent."""
+        """Meter the tick with its instructions."""
         if self.meter is not None:
             self.meter.take(observation, step.instructions)
 
@@ -120,7 +120,7 @@ class Ticks:
         self._keep(published.policy)
 
     def _keep(self, policy: Policy) -> None:
-        """Record a policy that changed, and seal the audit log when that is due."""
+        """Record a changed policy, and seal the audit log if that is due."""
         if self._digest is None or self._digest[0] is not policy:
             self._digest = (policy, policy_digest(policy))
             self._record.policy(policy.name, self._digest[1])

@@ -61,7 +61,7 @@ VERSION = version("gpu-autopilot")
 
 @dataclass(slots=True)
 class Service:
-    """A wired controller. `close` releases everything, in the order in which nothing is lost."""
+    """A wired controller. `close` releases everything, in an order that loses nothing."""
 
     settings: Settings
     controller: Controller
@@ -95,7 +95,7 @@ class Service:
 
 
 def policy_source(name: str) -> PolicySource:
-    """A shipped policy by its name, or a file that is read again when it changes."""
+    """A shipped policy by its name, or a file read again after each change."""
     if name in policy_names():
         return StaticPolicySource(shipped_policy(name))
     if not Path(name).suffix and not Path(name).exists():
@@ -105,7 +105,7 @@ def policy_source(name: str) -> PolicySource:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What the controller keeps on disk, opened."""
+    """The controller's state on disk, opened."""
 
     memory: MemoryStore
     before: ControllerMemory | None  # the memory of the last run
@@ -117,12 +117,12 @@ class _Kept:
     shared: Shared | None  # what controllers of one cluster share, where they elect their leader
 
     def waiting(self) -> str:
-        """Why another controller decides; "" while this one does."""
+        """The reason while another controller decides; "" while this one does."""
         return self.shared.leadership.waiting() if self.shared is not None else ""
 
 
 def wire(settings: Settings, places: Places, site: Site | None) -> Service:
-    """Everything connected, nothing running. Raises `InputError` for what is missing, with the fix."""
+    """Everything connected, nothing running. Raises `InputError` for a missing part, with the fix."""
     if site is None:
         raise InputError(
             "no cluster is configured; give --kubeconfig FILE or --in-cluster for a real one, --simulate SCENARIO for "
@@ -277,7 +277,7 @@ def _open(settings: Settings, places: Places, site: Site, source: PolicySource, 
 
 
 def _policy_of(settings: Settings, places: Places, site: Site) -> PolicySource:
-    """The policy: an object of the cluster where one is named, else a file or a shipped one."""
+    """The policy: an object of the cluster if one is named, else a file or a shipped one."""
     place = policy_place(settings)
     if place is None or site.api is None:
         return policy_source(settings.policy_name)
@@ -285,7 +285,7 @@ def _policy_of(settings: Settings, places: Places, site: Site) -> PolicySource:
 
 
 def policy_place(settings: Settings) -> PolicyPlace | None:
-    """Where the policy is written in the cluster; None where it is not."""
+    """Place of the policy in the cluster; None for a policy elsewhere."""
     given = settings.kubernetes
     if given is not None and given.policy_object is not None:
         return PolicyObject(given.policy_object)
@@ -295,7 +295,7 @@ def policy_place(settings: Settings) -> PolicyPlace | None:
 
 
 def _switch_of(settings: Settings, site: Site) -> Callable[[], str] | None:
-    """The kill switch of the cluster, where one is named."""
+    """The kill switch of the cluster, if one is named."""
     given = settings.kubernetes
     if given is None or given.kill_map is None or site.api is None:
         return None
@@ -303,7 +303,7 @@ def _switch_of(settings: Settings, site: Site) -> Callable[[], str] | None:
 
 
 def _actuators(site: Site, kept: _Kept) -> dict[str, Actuator]:
-    """The actuator of each kind of instruction; none where nothing may act."""
+    """The actuator of each kind of instruction; none if nothing may act."""
     actuator = site.actuator
     if actuator is None:
         return {}
@@ -343,12 +343,12 @@ def _telemetry(settings: Settings, site: Site) -> Iterator[Collector]:
 
 
 def _beside(source: Collector, site: Site) -> Collector:
-    """A source that asks somebody during its `collect` is read beside the tick; the lists of a cluster are kept."""
+    """A source that asks others during its `collect` is read beside the tick; the lists of a cluster are kept."""
     return source if site.at_once is not None and isinstance(source, site.at_once) else BesideCollector(source)
 
 
 def _slo(given: Slo, speed: float) -> Collector:
-    """The collector of what services measure."""
+    """The collector of the services' measurements."""
     token = secret(given.token_file)
     slo: Collector = load("slo")(
         given.url,
@@ -365,7 +365,7 @@ def _slo(given: Slo, speed: float) -> Collector:
 
 
 def secret(path: Path | None) -> str:
-    """A token from a file. Raises `InputError` where it cannot be read."""
+    """A token from a file. Raises `InputError` for an unreadable one."""
     if path is None:
         return ""
     try:
@@ -393,7 +393,7 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
 
 
 def wiring_lines(settings: Settings) -> list[str]:
-    """The wiring in words, one line a part. Raises `InputError` for a policy that cannot be used."""
+    """The wiring in words, one line a part. Raises `InputError` for an unusable policy."""
     policy = policy_source(settings.policy_name).current()
     prices = load_prices(settings.metering.prices)
     where = policy_place(settings)

@@ -1,1 +1,1 @@
-"""One leader among several controllers of a cluster: the Lease, the fence, and what the next leader takes over."""
+"""One leader among several controllers of a cluster: the Lease, the fence, and the state handed to the next leader."""

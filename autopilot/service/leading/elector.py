@@ -1,7 +1,7 @@
 """Election by a Lease, with a fence.
 
-The fence is `leaseTransitions`. Each term has a higher one than every term before, also where the Lease was deleted or
-written by hand. A term ends for good when its fence lapses: a controller that leads again has a new fence.
+The fence is `leaseTransitions`. Each term has a higher one than every term before, also after a deletion of the Lease
+or a change by hand. A term ends for good at the lapse of its fence: a controller that leads again has a new fence.
 
 Only the local monotonic clock counts. The times in the Lease are for people.
 """
@@ -50,19 +50,19 @@ class Requests(Protocol):
 
 
 def steady_s() -> float:
-    """A clock that never goes back and, where the system has one, also counts time in which the machine slept."""
+    """A clock that never goes back and, if the system has one, also counts the sleep of the machine."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def new_identity() -> str:
-    """A name for this process that no other one has: pod, uid of the pod, and a random part."""
+    """A unique name for this process: pod, uid of the pod, and a random part."""
     pod = os.environ.get("POD_NAME") or socket.gethostname()
     return "_".join(each for each in (pod, os.environ.get("POD_UID", ""), secrets.token_hex(8)) if each)
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A time of leadership. `until_s` is when its fence lapses."""
+    """A time of leadership. `until_s`: the lapse of its fence."""
 
     fence: int
     until_s: float
@@ -83,9 +83,9 @@ class Elector:
         wall_s: Callable[[], float] = time.time,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`known_fence` returns the highest fence that the cluster knows, and raises `OSError` where it cannot be read.
+        """`known_fence` returns the highest fence known to the cluster, and raises `OSError` if it is unreadable.
 
-        `on_change` is called, in the thread of `step`, when this controller begins or ends to lead.
+        `on_change` is called, in the thread of `step`, at the start and the end of this controller's leadership.
         """
         self._api, self.name, self._terms = api, name, terms
         self._known_fence, self._new_identity = known_fence, identity
@@ -112,7 +112,7 @@ class Elector:
         return term.fence if term is not None and self._monotonic_s() < term.until_s else None
 
     def still(self, fence: int) -> bool:
-        """Whether a write with this fence may leave now. Ask immediately before each write."""
+        """True if a write with this fence may leave now. Ask immediately before each write."""
         return self.fence() == fence
 
     def outdone(self, fence: int) -> None:
@@ -147,7 +147,7 @@ class Elector:
         self._api.put(self.name.path, gone.document(self.name, self._version))
 
     def _renew(self) -> None:
-        """Write the Lease over the version that this term wrote last."""
+        """Write the Lease over the last version written by this term."""
         assert self._term is not None  # noqa: S101 - `step` asks
         record = LeaseRecord(self.identity, self._terms.duration_s, self._acquired, self._now(), self._term.fence)
         sent_s = self._monotonic_s()
@@ -199,14 +199,14 @@ class Elector:
         self._take(version)
 
     def _released(self, record: LeaseRecord) -> bool:
-        """Whether its last holder gave it back. A Lease that a person wrote may still have a leader."""
+        """True if its last holder gave it back. A Lease written by a person may still have a leader."""
         if record.holder or record.duration_s != RELEASED_S:
             return False
         fence = self._least_fence()
         return fence is not None and record.transitions + 1 >= fence
 
     def _missing(self) -> None:
-        """Without a Lease it is not known who led: wait as long as a lease lasts, unless there never was a leader."""
+        """Without a Lease the last leader is unknown: wait the time of a lease, unless there never was a leader."""
         now_s = self._monotonic_s()
         if self._term is not None:
             self._end("the Lease was deleted")
@@ -241,7 +241,7 @@ class Elector:
             self._not_told(answer)
 
     def _least_fence(self) -> int | None:
-        """The fence of the next term; None where what the memory knows cannot be read."""
+        """The fence of the next term; None if the memory's fence is unreadable."""
         try:
             known = self._known_fence()
         except (OSError, InputError) as error:
@@ -250,7 +250,7 @@ class Elector:
         return max(self._highest, known) + 1
 
     def _hold(self, record: LeaseRecord, answer: Answer, sent_s: float) -> None:
-        """A write succeeded: the term lasts `renew_s` from when it was sent."""
+        """A write succeeded: the term lasts `renew_s` from its sending."""
         _, self._version = read_lease(answer.document)
         self._uid = uid_of(answer)
         self._ours = {record: sent_s}
@@ -288,11 +288,11 @@ class Elector:
         )
 
     def counts(self) -> dict[str, dict[tuple[str, ...], float]]:
-        """What happened since the start, as metrics."""
+        """Counts since the start, as metrics."""
         return {"identity_conflicts_total": {(): float(self.impostors)}}
 
     def _tell(self, reason: str, note: str, *, warning: bool = False) -> None:
-        """An Event on the Lease. It is for people: one that cannot be written changes nothing."""
+        """Write an Event on the Lease. It is for people: a failed write changes nothing."""
         about = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -311,7 +311,7 @@ class Elector:
 
 
 def uid_of(answer: Answer) -> str:
-    """The uid of the object that was answered; "" for none."""
+    """The uid of the answered object; "" for none."""
     return text_in(answer.document, "uid")
 
 

@@ -26,7 +26,7 @@ class _Spec(Part):
 
 
 class EpochObject(Part):
-    """What is read of an Epoch. Its epochs are those of a Lease."""
+    """The part of an Epoch that is read. Its epochs are those of a Lease."""
 
     metadata: dict[str, Any]
     spec: _Spec | None = None
@@ -54,7 +54,7 @@ class ClusterEpoch:
         self.highest = 0  # the highest epoch that was read
 
     def known(self) -> int:
-        """The epoch in the cluster; 0 where there is none. Raises `OSError` where the cluster does not answer."""
+        """The epoch in the cluster; 0 for none. Raises `OSError` without an answer of the cluster."""
         answer = self._api.get(f"{self._parent}/{self._name.name}")
         if answer.status in {FORBIDDEN, NOT_FOUND}:  # without the kind or the right there is no fence
             return 0
@@ -66,7 +66,7 @@ class ClusterEpoch:
         return self._read(answer)
 
     def claim(self, fence: int, holder: str = "") -> str:
-        """Write the epoch of a term; why that was not possible, "" where it was or there is no such kind here."""
+        """Write the epoch of a term; returns the reason for a failure, "" for a success or without such a kind here."""
         there = self._api.get(f"{self._parent}/{self._name.name}")
         if there.status == 200 and (why := why_unfit(there.document, EpochObject)):
             return f"{self._shown} cannot be read: {why}"
@@ -105,7 +105,7 @@ class ClusterEpoch:
         return probe(self._api, self._name.namespace, fence)
 
     def _read(self, answer: Answer) -> int:
-        """The epoch in an answer; 0 where it states none."""
+        """The epoch in an answer; 0 for none."""
         epoch = int((answer.document.get("spec") or {}).get("epoch") or 0)
         self.highest = max(self.highest, epoch)
         return epoch

@@ -1,7 +1,7 @@
-"""The commands of people in a ConfigMap, so that the next leader obeys what this one accepted (port `Inbox`).
+"""The commands of people in a ConfigMap, so that the next leader obeys commands accepted by this one (port `Inbox`).
 
-A command is in the cluster before it is confirmed. Only the leader accepts commands. Those that its memory does not
-know yet are delivered to the next leader, in their order.
+A command is in the cluster before it is confirmed. Only the leader accepts commands. Those unknown to its memory are
+delivered to the next leader, in their order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ClusterInbox:
     """Numbers commands on receipt, over all leaders."""
 
     def __init__(self, api: Requests, namespace: str, kill_switch: Callable[[], str], leads: Callable[[], str]) -> None:
-        """`leads` says why this controller accepts no command, "" while it leads."""
+        """`leads` names the reason against commands to this controller, "" while it leads."""
         self._api, self._kill_switch, self._leads = api, kill_switch, leads
         self._parent = f"/api/v1/namespaces/{namespace}/configmaps"
         self._namespace, self._shown = namespace, f"ConfigMap {namespace}/{NAME}"
@@ -45,9 +45,9 @@ class ClusterInbox:
         self._next, self._version, self._fence = 0, "", 0
 
     def claim(self, fence: int, known: int) -> str:
-        """Take the inbox over for a term. `known`: the last number that the memory knows.
+        """Take the inbox over for a term. `known`: the last number known to the memory.
 
-        Returns why that was not possible, "" where it was. Raises `InputError` where it is no inbox.
+        Returns the reason for a failure, "" for a success. Raises `InputError` for a ConfigMap that is no inbox.
         """
         with self._lock:
             self._fence = 0
@@ -71,7 +71,7 @@ class ClusterInbox:
             return ""
 
     def receive(self, command: Command, origin: str = "") -> Command:
-        """Store a command and return it with its number. Raises `InputError` where it cannot be stored."""
+        """Store a command and return it with its number. Raises `InputError` if it cannot be stored."""
         reason = self._leads()
         if reason:
             raise InputError(f"the command was not accepted: {reason}")
@@ -90,7 +90,7 @@ class ClusterInbox:
             return numbered
 
     def received(self, origin: str) -> Command | None:
-        """The command that came from there, if one did and it is still kept."""
+        """The command from this origin, if there is one and it is still kept."""
         with self._lock:
             found = (each for each in reversed(self._waiting) if self._origins.get(each.sequence) == origin)
             return next(found, None)
@@ -108,14 +108,14 @@ class ClusterInbox:
         self._known = number
 
     def kill_switch(self) -> bool:
-        """True when the switch is on or cannot be read."""
+        """True for a switch that is on or unreadable."""
         return bool(self._kill_switch())
 
     def close(self) -> None:
         """Nothing is kept open."""
 
     def _kept(self, waiting: list[Command]) -> list[Command]:
-        """Those that no tick has obeyed, and the last others."""
+        """Those not obeyed by a tick yet, and the last others."""
         obeyed = [each for each in waiting if each.sequence <= self._known]
         kept = [*obeyed[-KEPT:], *waiting[len(obeyed) :]]
         self._origins = (

@@ -1,4 +1,4 @@
-"""Leadership over the cluster: the Lease, and the memory and inbox that a leader takes over before it decides."""
+"""Leadership over the cluster: the Lease, and the memory and inbox taken over by a leader before it decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log: Any = structlog.get_logger("leadership")
 
 
 class ClusterLeadership:
-    """Leads while the Lease is held and its term has claimed what the last leader left (port `Leadership`)."""
+    """Leads while the Lease is held and its term has claimed the last leader's memory and inbox (port `Leadership`)."""
 
     def __init__(
         self, elector: Elector, memory: ClusterMemory, inbox: ClusterInbox, epoch: ClusterEpoch | None = None
@@ -31,7 +31,7 @@ class ClusterLeadership:
     def fence(self) -> int | None:
         """The fence of this term; None while another controller leads. The loop alone calls it.
 
-        Raises `InputError` for a memory that cannot be trusted.
+        Raises `InputError` for an untrustworthy memory.
         """
         fence = self._elector.fence()
         if fence is None or fence == self._claimed:
@@ -46,25 +46,25 @@ class ClusterLeadership:
         return self._claimed
 
     def still(self, fence: int) -> bool:
-        """Whether a write of this term may leave now. A writer asks immediately before each write, from any thread."""
+        """True if a write of this term may leave now. A writer asks immediately before each write, from any thread."""
         return not self.why_not(fence)
 
     def still_leads(self, fence: int) -> bool:
-        """Whether this term goes on, whether or not its memory can be written."""
+        """True if this term goes on, with or without a writable memory."""
         return self._claimed == fence and self._elector.still(fence)
 
     def why_not(self, fence: int) -> str:
-        """Why a write of this term may not leave now; "" where it may."""
+        """Reason against a write of this term now; "" for none."""
         if not self.still_leads(fence):
             return f"the term with fence {fence} is over: {self.waiting() or 'this controller leads with another one'}"
         return self._memory.problem
 
     def may_write(self) -> str:
-        """Why no write of the present term may leave now; "" where one may."""
+        """Reason against any write of the present term now; "" for none."""
         return self.why_not(self._claimed) if self._claimed is not None else "this controller does not lead"
 
     def waiting(self) -> str:
-        """Why this controller accepts no commands; "" while it leads."""
+        """Reason against commands to this controller; "" while it leads."""
         if self._elector.fence() is not None:
             return ""
         holder = self._elector.holder
@@ -73,7 +73,7 @@ class ClusterLeadership:
         return self._elector.problem or f"no controller leads {self._elector.name} yet; send it again in some seconds"
 
     def decided(self) -> None:
-        """A tick ended: commands that the memory in the cluster knows need not be kept."""
+        """A tick ended: commands known to the memory in the cluster need not be kept."""
         memory = self._memory.load()
         if memory is not None and not self._memory.problem:
             self._inbox.decided(memory.people.last_sequence)
@@ -85,18 +85,18 @@ class ClusterLeadership:
         self.ended()
 
     def leads(self) -> bool:
-        """Whether a term goes on whose memory was taken over."""
+        """True if a term with a claimed memory goes on."""
         return self._claimed is not None and self.still_leads(self._claimed)
 
     def unfenced(self) -> tuple[str, bool]:
-        """Why the API server does not refuse writes of an earlier leader, and whether it refuses those of this one."""
+        """Why the API server accepts writes of an earlier leader ("": it does not); True if it refuses ours."""
         if self._epoch is None or self._claimed is None:
             return "this controller does not lead", False
         problem = self._claim_epoch(self._claimed)
         return (problem, False) if problem else self._epoch.probe(self._claimed)
 
     def _claim_epoch(self, fence: int) -> str:
-        """Write the epoch of this term. Where the cluster knows a later one, the next term goes above that."""
+        """Write the epoch of this term. If the cluster knows a later one, the next term goes above that."""
         if self._epoch is None:
             return ""
         problem = self._epoch.claim(fence, self._elector.identity)
@@ -110,13 +110,13 @@ class ClusterLeadership:
 
 
 class FencedActuator:
-    """Sends nothing whose term is over or whose memory is not in the cluster (port `Actuator`)."""
+    """Holds back instructions of an ended term, or without their memory in the cluster (port `Actuator`)."""
 
     def __init__(self, inner: Actuator, leadership: ClusterLeadership) -> None:
         self.name, self._inner, self._leadership = inner.name, inner, leadership
 
     def apply(self, instruction: Instruction, now_s: float) -> Outcome:
-        """Carry out one instruction of this term. One that is not sent is no attempt: it is decided again."""
+        """Carry out one instruction of this term. An unsent one is no attempt: it is decided again."""
         reason = self._leadership.why_not(instruction.fence)
         if not reason:
             return self._inner.apply(instruction, now_s)

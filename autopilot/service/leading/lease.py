@@ -1,4 +1,4 @@
-"""The Lease as a record: what it says, and how it is written."""
+"""The Lease as a record: its content and its written form."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MOST_TRANSITIONS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How long a lease lasts.
+    """Times of a lease.
 
-    A leader stops `renew_s` after it sent its last renewal that succeeded. Others wait `duration_s` after they saw the
-    last change. The difference is the time for writes that are already on their way.
+    A leader stops `renew_s` after it sent its last successful renewal. Others wait `duration_s` after they saw the last
+    change. The difference is the time for writes already on their way.
     """
 
     duration_s: float = 10.0
@@ -31,7 +31,7 @@ class Terms:
     retry_s: float = 1.5
 
     def __post_init__(self) -> None:
-        """Raises `InputError` where two leaders could overlap."""
+        """Raises `InputError` if two leaders could overlap."""
         if not 0 < self.retry_s < self.renew_s < self.duration_s:
             raise InputError(
                 f"kubernetes.lease: retry_s {self.retry_s:g}, renew_s {self.renew_s:g} and duration_s "
@@ -66,7 +66,7 @@ class LeaseName:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What a Lease says. Missing numbers are 0, missing texts are ""."""
+    """Content of a Lease. Missing numbers are 0, missing texts are ""."""
 
     holder: str = ""
     duration_s: float = 0.0
@@ -98,21 +98,21 @@ class _Spec(Part):
 
 
 class LeaseObject(Part):
-    """What is read of a Lease."""
+    """The part of a Lease that is read."""
 
     metadata: dict[str, Any]
     spec: _Spec | None = None
 
 
 def misread(document: Mapping[str, Any]) -> str:
-    """Why a Lease cannot be read; "" where it can be."""
+    """Reason for an unreadable Lease; "" for none."""
     return why_unfit(document, LeaseObject)
 
 
 def read_lease(document: Mapping[str, Any]) -> tuple[LeaseRecord, str]:
-    """The record and the resourceVersion of a Lease that the server answered.
+    """The record and the resourceVersion of a Lease from the server.
 
-    One that cannot be read names no holder, and is taken over as one that is not renewed.
+    An unreadable one names no holder, and is taken over like one without renewals.
     """
     if misread(document):
         return LeaseRecord(), text_in(document, "resourceVersion")
@@ -128,7 +128,7 @@ def read_lease(document: Mapping[str, Any]) -> tuple[LeaseRecord, str]:
 
 
 def text_in(document: Mapping[str, Any], key: str) -> str:
-    """A text of the metadata; "" where there is none."""
+    """A text of the metadata; "" for none."""
     found = document.get("metadata")
     value = found.get(key) if isinstance(found, dict) else ""
     return value if isinstance(value, str) else ""

@@ -1,11 +1,11 @@
-"""The memory of the controller in ConfigMaps, so that the next leader knows what this one did.
+"""The memory of the controller in ConfigMaps, so that the next leader knows the actions of this one.
 
 One ConfigMap is the index: it states the fence, the tick and the digest. A memory that fits is in the index itself, a
-larger one in further ConfigMaps that the index names. There are two sets of these, used in turn: the index is switched
+larger one in further ConfigMaps named by the index. There are two sets of these, used in turn: the index is switched
 after the new set is whole. Every write is over a version that this leader has read, so an earlier leader cannot write.
 
-Before the effects of a tick leave, the memory that knows them is in the cluster. A memory in which only counters
-changed is written every `EVERY_S`: see `COUNTERS`.
+Before the effects of a tick leave, their memory is in the cluster. A memory with changes in counters only is written
+every `EVERY_S`: see `COUNTERS`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Local(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """What the index says. `part` names the set of its shards; "" where the memory is in the index itself."""
+    """Content of the index. `part`: the set of its shards; "" for a memory in the index itself."""
 
     epoch: int = 0
     tick: int = -1
@@ -138,7 +138,7 @@ class ClusterMemory:
         self.writes, self.bytes = 0, 0  # written so far; size of the last one
 
     def known_fence(self) -> int:
-        """The highest fence that the cluster or the disk knows. Raises `OSError` where the cluster does not answer."""
+        """The highest fence known to the cluster or the disk. Raises `OSError` without an answer of the cluster."""
         found = self._local.load()
         local = found.fence if found is not None else 0
         answer = self._api.get(f"{self._parent}/{INDEX}")
@@ -151,7 +151,7 @@ class ClusterMemory:
     def claim(self, fence: int) -> str:
         """Take the memory over for a term: read it, and mark it so that no earlier leader can write it any more.
 
-        Returns why that was not possible, "" where it was. Raises `InputError` for a memory that cannot be trusted.
+        Returns the reason for a failure, "" for a success. Raises `InputError` for an untrustworthy memory.
         """
         self.problem = "the memory in the cluster is not claimed"
         answer = self._api.get(f"{self._parent}/{INDEX}")
@@ -181,11 +181,11 @@ class ClusterMemory:
         return problem
 
     def load(self) -> ControllerMemory | None:
-        """The memory that was claimed; before that the one on the disk."""
+        """The claimed memory; before the claim, the one on the disk."""
         return self._memory if self._fence else self._local.load()
 
     def save(self, memory: ControllerMemory) -> None:
-        """Keep it on the disk, and in the cluster where that is due. `problem` says whether it got there."""
+        """Keep it on the disk, and in the cluster if that is due. `problem`: the reason for a failed write there."""
         self._local.save(memory)
         self._memory = memory
         if not self._fence:
@@ -218,7 +218,7 @@ class ClusterMemory:
         return problem
 
     def _read(self, document: Mapping[str, Any]) -> ControllerMemory | str | None:
-        """The memory that the index names, None for an index without one; a text where it cannot be read now."""
+        """The memory named by the index, None for an index without one; a text if it is unreadable now."""
         index = self._index
         if not index.digest:
             return None
@@ -239,7 +239,7 @@ class ClusterMemory:
         return read_memory_text(zlib.decompress(packed).decode(), self._shown)
 
     def _put_index(self, index: _Index, binary: dict[str, str]) -> str:
-        """Write the index over the version that this leader knows; why that failed, "" where it did not."""
+        """Write the index over the version known to this leader; returns the reason for a failure, "" for a success."""
         content = {"schema": SCHEMA, **{each.name: getattr(index, each.name) for each in fields(_Index)}}
         body = self._map(INDEX, binary, {"index.json": json.dumps(content)})
         answer = self._put(INDEX, body, self._version)
@@ -251,7 +251,7 @@ class ClusterMemory:
         return ""
 
     def _still_ours(self) -> bool:
-        """Whether the index in the cluster has no other leader; learns its version."""
+        """True if the index in the cluster has no other leader; learns its version."""
         answer = self._api.get(f"{self._parent}/{INDEX}")
         if answer.status == NOT_FOUND:
             self._version = ""
@@ -262,7 +262,7 @@ class ClusterMemory:
         return True
 
     def _put_shard(self, name: str, piece: bytes) -> str:
-        """Write a shard over the version that is there. An earlier leader that comes between makes a conflict."""
+        """Write a shard over the present version. An earlier leader writing in between makes a conflict."""
         there = self._api.get(f"{self._parent}/{name}")
         if there.status not in {200, NOT_FOUND}:
             return f"ConfigMap {self._namespace}/{name}: {there.reason}"
@@ -297,13 +297,13 @@ def _version(answer: Answer) -> str:
 
 
 def _differ(one: ControllerMemory, other: ControllerMemory) -> bool:
-    """Whether more than counters changed. Tuples compare a NaN with itself as equal."""
+    """True if more than counters changed. Tuples compare a NaN with itself as equal."""
     changed = (path for path in ESSENTIAL if (attrgetter(path)(one),) != (attrgetter(path)(other),))
     return any(path != "plan.reservations" or _held(one) != _held(other) for path in changed)
 
 
 def _held(memory: ControllerMemory) -> list[tuple[object, ...]]:
-    """The reservations without their times, which every tick plans anew."""
+    """The reservations without their times, planned anew by every tick."""
     return [
         (each.uid, each.workload, each.nodes, each.gpus, each.firm, each.since_s) for each in memory.plan.reservations
     ]

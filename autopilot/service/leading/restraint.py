@@ -1,4 +1,4 @@
-"""What keeps a leader at `recommend`: the mark of the watchdog, and a fence that the API server does not check."""
+"""Limits of a leader to `recommend`: the mark of the watchdog, and a fence unchecked by the API server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROBE_S, AGAIN_S = 60.0, 5.0
 
 
 class RestrainedPolicy:
-    """A policy whose modes go only as far as is safe now (port `PolicySource`)."""
+    """A policy with modes only as far as is safe now (port `PolicySource`)."""
 
     def __init__(
         self,
@@ -47,11 +47,12 @@ class RestrainedPolicy:
         rearm: Callable[[], str] = lambda: "",
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`marked`: what the watchdog did, and why that is not known. `unfenced`: why the fence is not as it should be,
-        and whether it refuses this leader's own writes.
+        """`marked`: the watchdog's action, and the reason for an unknown one.
 
-        `names`: actions with writes that carry no resourceVersion. `rearm` takes the mark away, and says why it could
-        not.
+        `unfenced`: the problem of the fence, and True if it refuses this leader's own writes.
+
+        `names`: actions with writes without a resourceVersion. `rearm` takes the mark away, and returns the reason for
+        a failure.
         """
         self._source, self._marked, self._names = source, marked, names
         self._rearm, self._monotonic_s = rearm, monotonic_s
@@ -65,7 +66,7 @@ class RestrainedPolicy:
 
     @property
     def problem(self) -> str | None:
-        """Why the policy is not in force as it is written; None where it is."""
+        """Reason for a policy that is not in force as written; None for none."""
         said = [getattr(self._source, "problem", None) or "", self._mark]
         if self._fence and not self._mark and self._last is not None and self._last[3] is not self._last[0]:
             what = f"`auto` counts as recommend for {', '.join(sorted(self._names))}"
@@ -73,7 +74,10 @@ class RestrainedPolicy:
         return "; ".join(each for each in said if each) or None
 
     def rearm(self) -> str:
-        """Take the mark away, as a person wants; why that failed, "" where it is gone. Any thread may call it."""
+        """Take the mark away on a person's request; returns the reason for a failure, "" for a success.
+
+        Any thread may call it.
+        """
         problem = self._rearm()
         self._mark_s = float("-inf")
         return problem
@@ -123,12 +127,12 @@ class RestrainedPolicy:
 
 
 def unversioned() -> frozenset[str]:
-    """Actions with writes that carry no resourceVersion: only the fence refuses those of an earlier leader."""
+    """Actions with writes without a resourceVersion: only the fence refuses those of an earlier leader."""
     return frozenset(name for name in Modes.__dataclass_fields__ if WITHOUT_VERSION & kinds_of(name))
 
 
 def leader_lines(given: Kubernetes) -> list[str]:
-    """How the leader is found, and what depends on the fence, for `autopilot run --check`."""
+    """The way to the leader, and the actions that depend on the fence, for `autopilot run --check`."""
     if given.lease is None:
         return [
             "leader       a lock file in the state folder, for one machine; several controllers need kubernetes.lease"

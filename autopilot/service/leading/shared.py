@@ -1,4 +1,4 @@
-"""What the controllers of one cluster share: the Lease, the memory and the commands. Composed from the settings."""
+"""The shared state of the controllers of one cluster: the Lease, the memory and the commands, from the settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Shared:
     wake: list[Callable[[], None]]
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Elect from now on; `wake` is called when this controller begins or ends to lead."""
+        """Elect from now on; `wake` is called at the start and the end of this controller's leadership."""
         self.wake.append(wake)
         thread = ElectorThread(self.elector, self.retry_s)
         self.leadership.ended = thread.close
@@ -38,7 +38,7 @@ class Shared:
 def open_shared(
     given: Kubernetes | None, api: ClusterApi | None, local: FileMemoryStore, kill_switch: Callable[[], str]
 ) -> Shared | None:
-    """What the settings name; None where this is the only controller."""
+    """The shared state of the settings; None for an only controller."""
     if given is None or given.lease is None or api is None:
         return None
     terms = given.lease.terms()

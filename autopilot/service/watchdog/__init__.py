@@ -1,1 +1,1 @@
-"""The watchdog: a small process that opens the way for waiting work when the controller does not come back."""
+"""The watchdog: a small process that frees waiting work if the controller does not come back."""

@@ -1,4 +1,4 @@
-"""The mark that the watchdog leaves. While it is there, a returning controller only recommends."""
+"""The mark of the watchdog. While it is there, a returning controller only recommends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Marker:
         self.shown = f"ConfigMap {namespace}/{NAME}"
 
     def write(self, state: str, since: str, reason: str, removed: Mapping[str, int]) -> str:
-        """Set the mark before anything is removed; why that failed, "" where it did not."""
+        """Set the mark before any removal; returns the reason for a failure, "" for a success."""
         data = {"state": state, "since": since, "reason": reason, "removed": json.dumps(dict(removed))}
         answer = self._api.patch(f"{self._parent}/{NAME}", {"data": data})
         if answer.status == NOT_FOUND:
@@ -54,7 +54,7 @@ class Marker:
         return "" if answer.status in {200, 201} else f"{self.shown}: it cannot be written: {answer.reason}"
 
     def begun(self) -> tuple[str, dict[str, int]]:
-        """Since when a removal goes on that an earlier process began, and what it has removed; ("", {}) for none."""
+        """Start of a removal begun by an earlier process and not ended, and its counts; ("", {}) for none."""
         present = self._api.patch(f"{self._parent}/{NAME}", {})  # changes nothing; there is no right to read it
         data = present.document.get("data") or {}
         if data.get("state") != "removing":
@@ -63,7 +63,7 @@ class Marker:
         return str(data.get("since", "")), {what: count for what, count in known if isinstance(count, int)}
 
     def read(self) -> tuple[str, str]:
-        """(what the watchdog did, why that is not known). Both are "" where there is no mark."""
+        """(action of the watchdog, reason for an unknown one). Both are "" without a mark."""
         answer = self._api.get(f"{self._parent}/{NAME}")
         if answer.status == NOT_FOUND:
             return "", ""
@@ -73,6 +73,6 @@ class Marker:
         return f"{data.get('reason', 'the controller was away')}, since {data.get('since', 'an unknown time')}", ""
 
     def clear(self) -> str:
-        """Take the mark away; why that failed, "" where it is gone."""
+        """Take the mark away; returns the reason for a failure, "" for a success."""
         answer = self._api.delete(f"{self._parent}/{NAME}", {})
         return "" if answer.status in {200, NOT_FOUND} else f"{self.shown}: it cannot be deleted: {answer.reason}"

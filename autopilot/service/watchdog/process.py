@@ -35,7 +35,7 @@ class Watchdog:
         self._said = ""
 
     def step(self) -> str:
-        """One look, and what follows from it; the state in words."""
+        """One look and its consequences; returns the state in words."""
         seen = self._watch.look()
         if seen.problem:
             return self._say(f"the API server counts as not healthy: {seen.problem}")

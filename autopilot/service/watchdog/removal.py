@@ -1,8 +1,9 @@
-"""Takes away what makes work wait for the controller, and nothing else.
+"""Takes away the marks by which work waits for the controller, and nothing else.
 
 Our admission check in the queues (with the check inactive the queues would stop), our gate annotations, our scheduling
-gates, and what the controller stopped and would have started again. Idle services that it scaled down have the number
-of replicas of their owner again. Each write names the uid and the version that was read. Running work is not touched.
+gates, and the stops of work that the controller would have started again. Idle services scaled down by it get the
+number of replicas of their owner again. Each write names the uid and the version of its read. Running work is not
+touched.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Stopped(Exception):  # noqa: N818 - it is no error
 
 @dataclass
 class Removal:
-    """One run. It may be repeated: what is gone is not looked for again."""
+    """One run. It may be repeated: removed marks are not looked for again."""
 
     api: Api
     goes_on: Callable[[], str]  # why the removal must stop, "" while it may go on
@@ -57,7 +58,7 @@ class Removal:
     unread: list[str] = field(default_factory=list)  # objects that cannot be read, which are left alone
 
     def run(self) -> str:
-        """Remove everything; why it is not complete, "" when it is."""
+        """Remove everything; returns the reason for an incomplete removal, "" for a complete one."""
         left = ""
         for step in STEPS:
             try:
@@ -95,9 +96,9 @@ class Removal:
         return left
 
     def found(self, kind: str, path: str, query: Mapping[str, str]) -> Iterator[Obj]:
-        """The objects of a list, page by page; none of a kind that the cluster does not have.
+        """The objects of a list, page by page; none of a kind unknown to the cluster.
 
-        Where objects are so large that a page is too long, the pages get smaller.
+        If objects are so large that a page is too long, the pages get smaller.
         """
         following, page = "", PAGE
         while True:
@@ -161,7 +162,7 @@ def _ungated(pod: Obj) -> Obj | None:
 
 
 def _resumed(job: Obj) -> Obj | None:
-    """Start a Job again that the controller suspended, unless a person has suspended it since.
+    """Start a Job suspended by the controller again, unless a person has suspended it since.
 
     The node selector of its last placement goes: those nodes are not marked any more.
     """
@@ -182,7 +183,7 @@ def _reactivated(workload: Obj) -> Obj | None:
 
 
 def _raised(service: Obj) -> Obj | None:
-    """The number of replicas of the owner of an idle service, where the present one is ours.
+    """The owner's number of replicas for an idle service, if the present one is ours.
 
     The record of the ceiling stays. The next controller finds another number than its own, and removes it.
     """
@@ -193,7 +194,7 @@ def _raised(service: Obj) -> Obj | None:
 
 
 def _ours(found: Obj, path: tuple[str, ...]) -> bool:
-    """Whether the controller stopped this very object, wants it back, and was the last to write the field."""
+    """True if the controller stopped this very object, wants it back, and was the last to write the field."""
     meta = found["metadata"]
     return may_return(annotation(found, STOPPED), meta["uid"]) and only_ours(meta.get("managedFields") or (), path)
 

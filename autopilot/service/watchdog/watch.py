@@ -1,4 +1,4 @@
-"""When the controller counts as gone: its Lease is not renewed, and the API server is healthy all the time."""
+"""Evidence of an absent controller: its Lease is not renewed, and the API server is healthy all the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one look found. `absent_s`: for how long the Lease was not renewed while the server was healthy."""
+    """Result of one look. `absent_s`: time without a renewal of the Lease under a healthy server."""
 
     absent_s: float
     problem: str = ""  # why the server counts as not healthy
@@ -32,7 +32,7 @@ class LeaseWatch:
         self._looked_s = float("-inf")
 
     def look(self) -> Seen:
-        """One look. A Lease that is missing or given back is not renewed."""
+        """One look. A missing or returned Lease is not renewed."""
         answer, now_s = self._api.get(self.name.path), self._monotonic_s()
         paused = now_s - self._looked_s > 3 * self._every_s
         self._looked_s = now_s
