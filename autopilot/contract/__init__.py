@@ -1,4 +1,4 @@
-"""The workload contract: what a job declares, what is inferred where it declares nothing, and what is refused.
+"""The workload contract: declared values, inferred ones for missing declarations, and refusals.
 
 `parse_contract` is the entry point. `tree` holds the fields with their limits and meaning, `reading` turns texts into
 values, `inference` fills in missing values, and `rules` finds contradictions. The columns of job files
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def parse_contract(values: Mapping[str, str], facts: Facts = NOTHING_KNOWN) -> Contract | tuple[Problem, ...]:
-    """The contract that annotations declare, or all problems with them.
+    """The declared contract of annotations, or all problems with them.
 
     `values` are annotations by full name (`gpu-autopilot.io/min-members`: "4"); those with another prefix are ignored.
     Single values are checked first. If all are valid, they are checked against each other, the pods and the cluster.

@@ -1,4 +1,4 @@
-"""Names that the controller and running work write on objects of a cluster, beside the declarations of a job.
+"""Names of the marks of the controller and of running work on objects of a cluster, beside the declarations of a job.
 
 Actuators, collectors and the checkpoint library take them from here, so that they agree.
 """
@@ -83,12 +83,12 @@ def mark_on(stopped: str, uid: str) -> dict[str, Any]:
 
 
 def may_return(stopped: str, uid: str) -> bool:
-    """Whether the mark `stopped` says that the controller stopped this very object and may start it again."""
+    """True if the mark `stopped` says that the controller stopped this very object and may start it again."""
     return mark_on(stopped, uid).get("returns") is True
 
 
 def lost_quota(stopped: str, uid: str) -> bool:
-    """Whether the mark `stopped` says that the controller deactivated this very object for its quota."""
+    """True if the mark `stopped` says that the controller deactivated this very object for its quota."""
     return bool(mark_on(stopped, uid)) and f'"{QUOTA}"' in stopped
 
 

@@ -1,7 +1,7 @@
-"""JSON of the API server, which may hold anything that anybody wrote: read so that one value hides no other.
+"""JSON of the API server, with values written by anybody: read so that one value hides no other.
 
-A value that is nested too deeply for a decoder is replaced by a text, and so is a number with too many digits. So one
-object makes no list unreadable.
+A value nested too deeply for a decoder is replaced by a text, and so is a number with too many digits. So one object
+makes no list unreadable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def parsed(body: bytes) -> Any:
-    """A JSON document. Raises `ValueError` where it is none."""
+    """A JSON document. Raises `ValueError` for any other text."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -41,7 +41,7 @@ def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
 
 
 def pruned(body: bytes) -> bytes:
-    """JSON with a text in place of each value that is nested too deeply, or has too many digits."""
+    """JSON with a text in place of each value nested too deeply, or with too many digits."""
     parts: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(body):
@@ -61,7 +61,7 @@ def pruned(body: bytes) -> bytes:
 
 
 def misfit(error: Exception, document: Any) -> str:
-    """Field, value and what is wrong, of a document that a decoder of types refused."""
+    """Field, value and problem of a document refused by a decoder of types."""
     text = str(error)
     place = _PLACE.search(text)
     if place is None:
@@ -76,5 +76,5 @@ def misfit(error: Exception, document: Any) -> str:
 
 
 def _first(value: Any) -> Any:
-    """The first value of a map: msgspec does not say which key is at fault."""
+    """The first value of a map: msgspec does not name the key at fault."""
     return next(iter(value.values())) if isinstance(value, dict) and value else value

@@ -1,4 +1,4 @@
-"""Values of fields that a job does not declare. The reasons are documented with the fields (`tree.Stated.absent`)."""
+"""Values of fields not declared by a job. The reasons are documented with the fields (`tree.Stated.absent`)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _class_of_pods(stated: Mapping[str, Any], facts: Facts) -> SloClass | None:
 
 
 def pod_profile(facts: Facts) -> str:
-    """The MIG profile that one pod requests, by its name (`1g.10gb`) or its resource; "" for none."""
+    """The MIG profile requested by one pod, by its name (`1g.10gb`) or its resource; "" for none."""
     return str(find_profile_name(facts.mig_profile) or facts.mig_profile)
 
 

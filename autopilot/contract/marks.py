@@ -1,4 +1,4 @@
-"""What the controller writes on objects of others: annotations by kind. The uninstallation removes them."""
+"""Marks of the controller on objects of others: annotations by kind. The uninstallation removes them."""
 
 from __future__ import annotations
 

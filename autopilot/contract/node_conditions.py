@@ -61,9 +61,9 @@ _CODE = re.compile(r"\bxid\w*(?: errors?| code)?\s*(?:\(pci[^)]*\))?\s*[:=#]?\s*
 
 
 def harmless(kind: str, reason: str, message: str) -> str:
-    """Why a condition of `KNOWN` says nothing against its node; "" where it does.
+    """Reason to take a condition of `KNOWN` as harmless to its node; "" for none.
 
-    The check of AKS (azure_gpu_xid of Azure's health checks) also reports codes that need nothing, such as 63 and 92.
+    The check of AKS (azure_gpu_xid of Azure's health checks) also reports harmless codes, such as 63 and 92.
     """
     if (kind, reason) in OF_MONITORING:
         return "it is about the agent, not about a GPU"

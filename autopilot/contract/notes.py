@@ -1,4 +1,4 @@
-"""Values that anybody may have written on an object: JSON of annotations, and short forms for messages."""
+"""Values written on an object by anybody: JSON of annotations, and short forms for messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 60
 
 
 def read_json(text: str) -> Any:
-    """The JSON in an annotation. Raises `ValueError` for everything else, also where it is long, deep or not finite."""
+    """The JSON in an annotation. Raises `ValueError` for everything else, and for a long, deep or not finite one."""
     if len(text) > MOST_CHARS:
         raise ValueError(f"it has {len(text)} characters; at most {MOST_CHARS} are read")
     if text.count("[") + text.count("{") > MOST_DEPTH:
@@ -28,7 +28,7 @@ def read_json(text: str) -> Any:
 
 
 def read_record(text: str) -> dict[str, Any]:
-    """The fields of a record in an annotation; {} for a text that is none."""
+    """The fields of a record in an annotation; {} for any other text."""
     try:
         found = read_json(text)
     except ValueError:
@@ -56,7 +56,7 @@ def failure_text(error: Exception) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Raise where brackets nest too deeply. Those inside of strings count too: a record of ours has none."""
+    """Raise for brackets nested too deeply. Those inside of strings count too: a record of ours has none."""
     depth = 0
     for each in text:
         if each in "[{":

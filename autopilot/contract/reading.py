@@ -47,7 +47,7 @@ _LABEL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a declared value is refused. Rows of a file are counted by `reason`, which has no names and numbers."""
+    """Reason for the refusal of a declared value. Rows of a file are counted by `reason`, free of names and numbers."""
 
     key: str
     value: str
@@ -65,7 +65,7 @@ class _Refused(Exception):  # noqa: N818 - internal; its message is the example 
 
 
 def read(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
-    """Typed values by annotation (without the prefix), and a problem for each value that is refused.
+    """Typed values by annotation (without the prefix), and a problem for each refused value.
 
     Annotations with another prefix are ignored; an unknown one with our prefix is a problem.
     """
@@ -169,7 +169,7 @@ def _bound(found: ContractField, bound: float | None) -> str:
 
 
 def is_duration(key: str) -> bool:
-    """True if the name of a field ends in `-s`, so that its unit is seconds (`limit-s`)."""
+    """True for a field with a name in `-s`: its unit is seconds (`limit-s`)."""
     return key.endswith("-s")
 
 

@@ -60,7 +60,7 @@ class Case:
 
     @property
     def models(self) -> list[str]:
-        """GPU models that it may use: the declared ones that the cluster has; empty: unknown."""
+        """GPU models open to it: the declared ones of the cluster; empty: unknown."""
         named, there = self.filled["gpu-type"], self.facts.gpu_models
         if not there or not named:
             return list(named or there)
@@ -83,7 +83,7 @@ Rule = Callable[[Case], Problem | None]
 
 
 def contradictions(stated: Mapping[str, Any], facts: Facts) -> tuple[Problem, ...]:
-    """One problem for each rule that a job violates. `stated`: typed values by annotation (`reading.read`)."""
+    """One problem for each violated rule. `stated`: typed values by annotation (`reading.read`)."""
     case = Case(stated, infer(stated, facts), facts)
     found = [rule(case) for rule in RULES]
     return tuple(problem for problem in found if problem is not None)

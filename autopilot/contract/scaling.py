@@ -1,4 +1,4 @@
-"""What the owner of a service declares about its replicas, and the records of a floor and a ceiling of the controller.
+"""Declarations of the owner of a service about its replicas, and the controller's records of a floor and a ceiling.
 
 Both are annotations of the Deployment or StatefulSet, not of its pods.
 """
@@ -34,13 +34,13 @@ of an external metric for an HPA (`-` and `_` count as the same).
 
 
 class WakeSignal(StrEnum):
-    """What still shows that a service is asked for while it has no replica."""
+    """Sign of demand for a service without a replica."""
 
     GATEWAY = "gateway"  # requests at the gateway or mesh in front of it
 
 
 class Way(StrEnum):
-    """How a floor reaches the replicas of a service."""
+    """Ways of a floor to the replicas of a service."""
 
     METRIC = "metric"  # an HPA follows our metric
     HPA = "hpa"  # minReplicas of its HPA
@@ -49,7 +49,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What the owner declares. None: not declared."""
+    """Declarations of the owner. None: not declared."""
 
     min_replicas: int | None = None
     max_replicas: int | None = None
@@ -60,7 +60,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A floor that stands. `owner` and `ours`: replicas before it and as it set them; None where it set none."""
+    """A standing floor. `owner` and `ours`: replicas before it and as set by it; None: it set none."""
 
     id: str  # of the instruction
     replicas: int
@@ -79,9 +79,9 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A ceiling that stands: `owner` replicas before it, and `ours` since.
+    """A standing ceiling: `owner` replicas before it, and `ours` since.
 
-    `generation` is that of the service as it was decided, and `revision` that of its pods: writes of the controller
+    `generation` is that of the service at the decision, and `revision` that of its pods: writes of the controller
     change the generation, and only a change by somebody else changes the revision (`unchanged`).
     """
 
@@ -100,12 +100,12 @@ class Ceiling:
         return json.dumps(found)
 
     def unchanged(self, replicas: int, revision: str) -> bool:
-        """Whether the service has our number of replicas, and the pods that it had."""
+        """True if the service has our number of replicas, and its earlier pods."""
         return replicas == self.ours and revision == self.revision
 
 
 def read_scaling(annotations: Mapping[str, str]) -> Scaling:
-    """What the owner of a service declares; `problem` names the first value that is not allowed."""
+    """The declarations of the owner of a service; `problem` names the first value that is not allowed."""
     given = {name: annotations.get(PREFIX + name, "").strip() for name in (*_REPLICAS, SCALE, WAKE_SIGNAL)}
     problem = _problem(given)
     if problem:
@@ -130,7 +130,7 @@ def _problem(given: Mapping[str, str]) -> str:
 
 
 def read_floor(text: str) -> Floor | None:
-    """The floor that an annotation records; None for none, and for a text that is no record of ours."""
+    """The floor recorded in an annotation; None for none, and for any other text."""
     try:
         found: Any = read_record(text)
         numbers = [found.get(name) for name in ("owner", "ours")]
@@ -142,7 +142,7 @@ def read_floor(text: str) -> Floor | None:
 
 
 def read_ceiling(text: str) -> Ceiling | None:
-    """The ceiling that an annotation records; None for none, and for a text that is no record of ours."""
+    """The ceiling recorded in an annotation; None for none, and for any other text."""
     try:
         found: Any = read_record(text)
         whole = [found[name] for name in ("replicas", "owner", "ours", "generation")]
@@ -158,7 +158,7 @@ def read_ceiling(text: str) -> Ceiling | None:
 
 
 def _replicas(number: object) -> bool:
-    """Whether it is a number of replicas."""
+    """True for a number of replicas."""
     return type(number) is int and 0 <= number <= MOST_REPLICAS
 
 
@@ -168,5 +168,5 @@ def revision_of(annotations: Mapping[str, str], update_revision: str) -> str:
 
 
 def follows_floor(metric: str) -> bool:
-    """True for a metric of an HPA that carries our floor, also with the prefix that KEDA adds."""
+    """True for a metric of an HPA that carries our floor, also with KEDA's prefix."""
     return FLOOR_METRIC in metric.replace("_", "-")

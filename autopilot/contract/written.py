@@ -1,7 +1,7 @@
-"""Who wrote a field of an object, and what follows from it: what a person has stopped is not started.
+"""Writers of a field of an object, and the consequence: work stopped by a person is not started.
 
 Levers ask before they write, and the collector asks the same, so that nothing is decided that no lever would do.
-`managed` is `metadata.managedFields` of an object, as the server sends it.
+`managed` is `metadata.managedFields` of an object, as sent by the server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIN_REPLICAS = ("f:spec", "f:minReplicas")
 
 
 def writes(managed: Managed, path: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Field manager and time of each entry that includes a field; writes to a subresource do not count."""
+    """Field manager and time of each entry with a field; writes to a subresource do not count."""
     found = []
     for entry in managed:
         inside: Any = entry.get("fieldsV1") or {}
@@ -30,24 +30,24 @@ def writes(managed: Managed, path: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def only_ours(managed: Managed, path: tuple[str, ...]) -> bool:
-    """Whether the controller is the only manager of a field."""
+    """True if the controller is the only manager of a field."""
     return {manager for manager, _ in writes(managed, path)} == {MANAGER}
 
 
 def ours(managed: Managed, path: tuple[str, ...]) -> bool:
-    """Whether the controller is a manager of a field."""
+    """True if the controller is a manager of a field."""
     return MANAGER in {manager for manager, _ in writes(managed, path)}
 
 
 def other_owner(meta: Mapping[str, Any]) -> str:
-    """Which controller decides when a Job runs; "" for none. A CronJob only creates its Jobs."""
+    """The controller that decides when a Job runs; "" for none. A CronJob only creates its Jobs."""
     owners = meta.get("ownerReferences") or ()
     owner = next((each for each in owners if each.get("controller") and each["kind"] != "CronJob"), None)
     return f"{owner['kind']} {owner['name']} manages its Job" if owner is not None else ""
 
 
 def may_start(meta: Mapping[str, Any]) -> str:
-    """Why the controller may not start a suspended Job with this metadata; "" where it may."""
+    """Reason against the controller's start of a suspended Job with this metadata; "" for none."""
     if owner := other_owner(meta):
         return owner
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
@@ -66,9 +66,9 @@ def may_start(meta: Mapping[str, Any]) -> str:
 
 
 def _since(found: list[tuple[str, str]], created: str) -> bool:
-    """Whether a field was there when its object was created.
+    """True for a field that was there at the creation of its object.
 
-    The server notes the writer before the admission webhooks answer, and the time of creation afterwards: the first
-    may be a second earlier.
+    The server notes the writer before the admission webhooks answer, and the time of creation afterwards: the first may
+    be a second earlier.
     """
     return any(at <= created for _, at in found if at)

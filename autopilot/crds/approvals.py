@@ -1,9 +1,9 @@
 """Approvals and rejections by annotation: each becomes one command in the inbox, and its answer stands in the status.
 
-`approve=yes` approves what the status shows, and whatever stays within it; the digest of the status means the same, and
-is refused where the status has changed; `exactly` approves the very plan. `reject=yes` rejects the action for this
-object; `plan` and `queue` reject less and more, and a time may follow (`queue,1d`; `forever`). The API server knows who
-may set the annotation (RBAC) and tells here only with which program it was set, and when.
+`approve=yes` approves the plan in the status, and every plan within its cover; the digest of the status means the same,
+and is refused after a change of the status; `exactly` approves the very plan. `reject=yes` rejects the action for this
+object; `plan` and `queue` reject less and more, and a time may follow (`queue,1d`; `forever`). The API server knows the
+people allowed to set the annotation (RBAC) and tells here only the program and the time of its setting.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERBS = {CommandKind.REJECT: REJECT, CommandKind.APPROVE: APPROVE}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One annotation. `at_s` is by the clock of the API server, NaN where it does not tell."""
+    """One annotation. `at_s` is by the clock of the API server; NaN: not told."""
 
     kind: CommandKind
     value: str
@@ -46,7 +46,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What became of an annotation. It is taken off once this stands in the status."""
+    """Result of an annotation. It is taken off once this stands in the status."""
 
     asked: Asked
     verdict: str  # Approved, Rejected or Refused
@@ -93,14 +93,14 @@ class _Status(Part):
 
 
 class Written(Object):
-    """What is read of a Recommendation that a person has annotated."""
+    """The read part of a Recommendation annotated by a person."""
 
     spec: _Spec
     status: _Status | None = None
 
 
 def asked_of(found: Mapping[str, Any]) -> Asked | None:
-    """The annotation of an object, with who set it and when as far as its managed fields tell."""
+    """The annotation of an object, with its author and time as far as its managed fields tell."""
     metadata = found.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     for kind, name in VERBS.items():
@@ -126,7 +126,7 @@ def _seconds(at: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What an annotation asks for."""
+    """The request of an annotation."""
 
     digest: str
     exactly: bool = False
@@ -135,7 +135,7 @@ class _Wanted:
 
 
 def _wanted(asked: Asked, found: Mapping[str, Any]) -> _Wanted:
-    """What an annotation asks for. Raises `InputError` for any other value."""
+    """The request of an annotation. Raises `InputError` for any other value."""
     status, value = found.get("status") or {}, asked.value.strip()
     digest, scopes = str(status.get("digest", "")), [each.value for each in RejectionScope]
     if value in {"yes", digest, str((found.get("spec") or {}).get("id", ""))}:
@@ -154,7 +154,7 @@ def _wanted(asked: Asked, found: Mapping[str, Any]) -> _Wanted:
 
 
 class Approvals:
-    """Takes annotations and tells what became of them. Used by one thread."""
+    """Takes annotations and reports their results. Used by one thread."""
 
     def __init__(
         self,
@@ -170,9 +170,9 @@ class Approvals:
         self._pending: dict[str, _Pending] = {}  # by uid
 
     def take(self, found: Mapping[str, Any], latest: Published) -> Answered | None:
-        """What became of the annotation of an object, read whole; None while that is not known yet, or without one.
+        """Result of the annotation of an object, read whole; None while it is unknown, or without one.
 
-        Raises `InputError` or `AuditError` where the command cannot be recorded; it is tried again later.
+        Raises `InputError` or `AuditError` for a command that cannot be recorded; it is tried again later.
         """
         asked, uid = asked_of(found), str((found.get("metadata") or {}).get("uid", ""))
         if asked is None:

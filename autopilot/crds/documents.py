@@ -33,7 +33,7 @@ CONFIDENCE = "confidence"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a recommendation waits for, or what became of it."""
+    """The awaited event of a recommendation, or its result."""
 
     name: str
     message: str = ""
@@ -46,7 +46,7 @@ class State:
 
 
 def with_failure(state: State, failed: FailedEffect | None) -> State:
-    """The state, with why the last attempt at an effect of the proposal did not come about."""
+    """The state, with the reason for the failure of the last attempt at an effect of the proposal."""
     if failed is None or state.name == "Rejected":
         return state
     before = f"{state.message}; " if state.message else ""
@@ -54,7 +54,7 @@ def with_failure(state: State, failed: FailedEffect | None) -> State:
 
 
 def state_of(proposal: Proposal, latest: Published) -> State:
-    """The state of a proposal that the latest tick made."""
+    """The state of a proposal of the latest tick."""
     codes, answer, now_s = refusing_codes(proposal), answer_of(proposal), latest.observation.now_s
     held = "; ".join(
         code_words(each.code, each.value, each.threshold) for each in proposal.verdicts if not each.allowed
@@ -74,7 +74,7 @@ def state_of(proposal: Proposal, latest: Published) -> State:
 
 
 def state_without(name: str, shown: Proposal | None, latest: Published) -> State:
-    """The state of a recommendation that the latest tick did not make; `shown`: as it was made last, if known."""
+    """The state of a recommendation absent from the latest tick; `shown`: its last form, if known."""
     approval = latest.memory.people.approvals.get(name)
     if shown is not None and (is_under_way(shown, latest) or (approval is not None and approval.sent)):
         return State("UnderWay", "its effects are under way")
@@ -86,7 +86,7 @@ def state_without(name: str, shown: Proposal | None, latest: Published) -> State
 
 
 def spec_of(proposal: Proposal) -> Obj:
-    """What is recommended; equal for equal recommendations."""
+    """The recommended action; equal for equal recommendations."""
     return {
         "id": cut(proposal.recommendation, 600),
         "action": proposal.action,
@@ -97,7 +97,7 @@ def spec_of(proposal: Proposal) -> Obj:
 
 
 def status_of(view: ProposalView, state: State) -> Obj:
-    """What a reader sees of it now. Nothing in it differs while nothing changed."""
+    """The present view of a reader. Nothing in it differs while nothing changed."""
     proposal, figures = view.proposal, view.figures
     words = figure_words(figures)
     evidence = [evidence_words(each).partition(": ") for each in proposal.evidence[:MOST_EVIDENCE]]
@@ -139,7 +139,7 @@ def status_of(view: ProposalView, state: State) -> Obj:
 
 
 def _confidence(proposal: Proposal) -> str:
-    """What the guard says about the forecast behind it."""
+    """The guard's verdict on the forecast behind it."""
     found = next((each for each in proposal.verdicts if each.guard == CONFIDENCE), None)
     if found is None or (found.allowed and not found.threshold):
         return "it rests on no forecast"

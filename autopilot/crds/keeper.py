@@ -1,7 +1,7 @@
 """Keeps our custom resources up to date, in a thread of its own: recommendations, approvals, the status of the policy.
 
-A tick never waits for it. It works on the newest tick alone; what an older one wanted and was not written is dropped.
-Its writes are bounded: `PER_MINUTE`, and at most `BURST` at once.
+A tick never waits for it. It works on the newest tick alone; unwritten changes of an older one are dropped. Its writes
+are bounded: `PER_MINUTE`, and at most `BURST` at once.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Listing(Protocol):
     """The list of Recommendations (`collectors.kubernetes.source.Cluster`)."""
 
     def drain(self, kind: Listed) -> Changes:
-        """What changed since the last call."""
+        """Changes since the last call."""
         ...
 
     def health(self) -> list[Health]:
-        """How the list is."""
+        """State of the list."""
         ...
 
 
@@ -85,7 +85,7 @@ class Api(Protocol):
 
 
 class Keeper:
-    """Recommendations and what people say about them. `extra` is asked after each tick, for other objects."""
+    """Recommendations and people's answers to them. `extra` is asked after each tick, for other objects."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Keeper:
         self._news.set()
 
     def close(self) -> None:
-        """End after the write that is under way."""
+        """End after the write under way."""
         self._stopped.set()
         self._news.set()
         if self._thread is not None:
@@ -150,7 +150,7 @@ class Keeper:
                 self._stopped.wait(RETRY_S)
 
     def look(self) -> None:
-        """Bring the objects to what the newest tick shows, as far as the rate allows."""
+        """Bring the objects to the state of the newest tick, as far as the rate allows."""
         latest, changed = self._publisher.latest, self._take_in()
         if latest is None or not latest.leads:
             return
@@ -171,7 +171,7 @@ class Keeper:
     # --- what is there --------------------------------------------------------------------
 
     def _take_in(self) -> bool:
-        """Take in what the list tells; true where it differs from what was written."""
+        """Take in the list; true if it differs from our writes."""
         changes, now_s, changed = self._listing.drain(KIND), self._steady_s(), False
         for gone in changes.gone:
             known = self._there.get(gone.metadata.name)
@@ -198,7 +198,7 @@ class Keeper:
     # --- recommendations ------------------------------------------------------------------
 
     def _recommend(self, latest: Published) -> str:
-        """Answer annotations, then write what is due; why that failed, or ""."""
+        """Answer annotations, then write all due changes; returns the reason for a failure, or ""."""
         health = next(iter(self._listing.health()), None)
         if health is None or not health.synced or health.problem or health.off:
             absent = health is not None and health.off
@@ -275,7 +275,7 @@ class Keeper:
         return f"{RECOMMENDATION_KIND} {there.name}: its annotation cannot be taken off: {answer.reason}"
 
     def _write(self, write: Write, latest: Published) -> str:
-        """One write and its result in `_there`; why it was refused, or ""."""
+        """One write and its result in `_there`; returns the reason for a refusal, or ""."""
         if write.kind == Kind.CREATE:
             return self._create(write, latest)
         there = self._there[write.name]
@@ -325,7 +325,7 @@ class Keeper:
     # --- writes ---------------------------------------------------------------------------
 
     def _tell(self, there: There, answered: Answered) -> None:
-        """What became of an annotation: in the log, as an Event on the object, and in the metrics."""
+        """Report the result of an annotation: in the log, as an Event on the object, and in the metrics."""
         log.info("answered", recommendation=there.name, verdict=answered.verdict, message=answered.message)
         self._answers[answered.verdict.lower()] += 1
         about = {"apiVersion": API_VERSION, "kind": RECOMMENDATION_KIND, "name": there.name, "uid": there.uid}

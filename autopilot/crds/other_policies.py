@@ -1,4 +1,4 @@
-"""The status of the AutopilotPolicies that the service does not obey: each says which one counts."""
+"""The status of the AutopilotPolicies not obeyed by the service: each names the one in force."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_OBEYED = "NotObeyed"
 
 
 class OtherPolicies:
-    """Writes the condition InForce of every policy but the one that counts; a policy that counted before, too."""
+    """Writes the condition InForce of every other policy, and of one that was in force before."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class OtherPolicies:
         send: Callable[[str, str, Any, str], Answer],
         steady_s: Callable[[], float],
     ) -> None:
-        """`place`: where the policy is that counts. `get` and `send` reach the API server."""
+        """`place`: the policy in force. `get` and `send` reach the API server."""
         self._place, self._get, self._send, self._steady_s = place, get, send, steady_s
         self._due_s, self._problem = float("-inf"), ""
 
     def __call__(self, latest: Published) -> str:
-        """Why a status could not be written; "" where all are as they should be."""
+        """Reason for a failed write of a status; "" if all are as they should be."""
         if self._steady_s() >= self._due_s:
             self._due_s = self._steady_s() + EVERY_S
             self._problem = self._look(latest)

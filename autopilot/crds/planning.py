@@ -1,4 +1,4 @@
-"""Which writes bring the Recommendations of a cluster to what the latest tick shows: the most important first."""
+"""Writes that bring the Recommendations of a cluster to the state of the latest tick: the most important first."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def plan(
     shown: Callable[[str], Proposal | None],
     failed: Callable[[str], FailedEffect | None] = lambda _: None,
 ) -> list[Write]:
-    """The writes that are due. `most`: objects of open recommendations that are kept.
+    """The due writes. `most`: kept objects of open recommendations.
 
-    `shown` and `failed`: a proposal as it was made last, and its last failed effect, by its id.
+    `shown` and `failed`: a proposal in its last form, and its last failed effect, by its id.
     """
     proposals = {object_name(each.recommendation): each for each in latest.decision.plan.proposals}
     if latest.decision.halted and not proposals:
@@ -145,7 +145,7 @@ def cut_message(state: State) -> str:
 
 
 def _end(found: There, state: State, now_s: float) -> list[Write]:
-    """An object whose proposal the latest tick did not make."""
+    """An object with a proposal absent from the latest tick."""
     if state.name != "Ended":
         found.ended_s = None
     else:

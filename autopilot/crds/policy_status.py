@@ -1,4 +1,4 @@
-"""The status of the AutopilotPolicy that the service obeys: what of it is in force, and why the rest is not."""
+"""The status of the AutopilotPolicy obeyed by the service: its parts in force, and the reasons for the others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _reason(source: ClusterPolicySource, problem: str) -> str:
 
 
 def _action(name: str, written: Policy, latest: Published, problem: str, restraint: str) -> Obj:
-    """The mode of an action, and why it goes less far than what is written."""
+    """The mode of an action, and the reason for less than the written one."""
     wanted, now = getattr(written.modes, name).value, getattr(latest.policy.modes, name).value
     record = latest.memory.trust.kept_promises.get(name)
     found = {"action": name, "written": wanted, "inForce": now}
@@ -73,7 +73,7 @@ def _action(name: str, written: Policy, latest: Published, problem: str, restrai
 
 
 class PolicyStatus:
-    """Writes the status when it changed."""
+    """Writes the status after a change of it."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class PolicyStatus:
         self.writes = 0
 
     def __call__(self, latest: Published) -> str:
-        """Why the status could not be written; "" where it is as it should be."""
+        """Reason for a failed write of the status; "" if it is as it should be."""
         place = self._source.place
         if not isinstance(place, PolicyObject) or self._source.read_generation == 0:
             return ""  # it does not exist, and that is the problem of the policy
@@ -123,7 +123,7 @@ class PolicyStatus:
         return f"{place}: its status cannot be written: {answer.reason}; apply deploy/crds/roles.yaml"
 
     def _known(self, place: PolicyObject) -> dict[str, str]:
-        """Since when the condition of an earlier leader holds."""
+        """Time since which the condition of an earlier leader holds."""
         read = self._get(place.path).document
         found = read.get("status") or {} if not why_unfit(read, Conditioned) else {}
         return {

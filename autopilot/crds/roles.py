@@ -1,4 +1,4 @@
-"""The rights that the custom resources need: those of the service, and the role of people who approve."""
+"""The rights for the custom resources: those of the service, and the role of approvers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ immutable, and its status takes another right.
 
 
 def roles() -> list[dict[str, Any]]:
-    """The objects in the order in which they are applied. Who approves is for the operator to bind."""
+    """The objects in their order of application. The operator binds the approvers."""
     name = f"{NAME}-control-resources"
     return [
         {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": labelled(name), "rules": SERVICE_RULES},

@@ -14,7 +14,7 @@ from autopilot.service.wiring import Service
 
 
 def open_keeper(service: Service) -> Keeper | None:
-    """The keeper, started, beside a real cluster whose settings ask for one; else None. `close` ends it."""
+    """The keeper, started, beside a real cluster if its settings ask for one; else None. `close` ends it."""
     given = service.settings.kubernetes
     if given is None or service.api is None or service.lists is None:
         return None

@@ -21,7 +21,7 @@ POOLED = 64
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the API server is. Either a kubeconfig (with a context, or its current one) or the pod's own account."""
+    """Address of the API server: a kubeconfig (with a context, or its current one) or the pod's own account."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -29,10 +29,10 @@ class Address:
 
 
 class Access:
-    """Connections with the credentials that are valid now. Safe for use from several threads."""
+    """Connections with the present credentials. Safe for use from several threads."""
 
     def __init__(self, address: Address) -> None:
-        """Read the configuration. Raises `InputError` naming the file and the fix where it cannot be used."""
+        """Read the configuration. Raises `InputError` for an unusable one, with the file and the fix."""
         self._address, self._lock = address, threading.Lock()
         self._client: Any = None
         self._configuration: Any = None
@@ -47,7 +47,7 @@ class Access:
     def connection(self) -> tuple[Any, dict[str, str], int]:
         """A urllib3 pool manager, the headers that authenticate, and the generation of both.
 
-        An exec plugin whose token has expired runs again here, and a rotated token file of the pod is read again.
+        An exec plugin with an expired token runs again here, and a rotated token file of the pod is read again.
         """
         with self._lock:
             headers: dict[str, str] = {"User-Agent": "gpu-autopilot"}

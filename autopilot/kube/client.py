@@ -1,8 +1,7 @@
 """Requests to the API server of a cluster.
 
-A request ends by a deadline of the wall clock, whatever the server does. A 401 makes the credentials be read again,
-once.
-A 403 that names a missing right counts only once the server is ready (`starting`). Every request returns a `Reply`.
+A request ends by a deadline of the wall clock, at any pace of the server. A 401 makes the credentials be read again,
+once. A 403 for a missing right counts only once the server is ready (`starting`). Every request returns a `Reply`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ERROR_BYTES = 64 << 10
 
 
 class Failure(StrEnum):
-    """Why a request has no answer that counts."""
+    """Reason for a request without a valid answer."""
 
     NO_ANSWER = "no-answer"  # a write may have been carried out
     CUT = "cut"  # the same, in the middle of the body
@@ -37,7 +36,7 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of one request. `status` is 0 where no answer came; `reason` is why there is a `failure`."""
+    """Result of one request. `status` is 0 without an answer; `reason` is that of a `failure`."""
 
     status: int
     content: bytes = b""
@@ -77,7 +76,7 @@ class Client:
         return self._ask(_Asked(method, target, body, media, self._answer_s))
 
     def stream(self, target: str, silence_s: float) -> Reply:
-        """An open answer with status 200, cut where no byte comes for `silence_s`; any other is read."""
+        """An open answer with status 200, cut after `silence_s` without a byte; any other is read."""
         return self._ask(_Asked("GET", target, None, JSON, silence_s, stream=True))
 
     def _ask(self, asked: _Asked, *, again: bool = True) -> Reply:

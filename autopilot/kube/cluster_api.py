@@ -23,7 +23,7 @@ _STATUS = {Failure.TOO_LONG: TOO_LARGE, Failure.STARTS: UNAVAILABLE}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of the API server to one request. Status 0: no answer, and `text` says why."""
+    """The answer of the API server to one request. Status 0: no answer, with the reason in `text`."""
 
     status: int
     text: str
@@ -31,7 +31,7 @@ class Answer:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The body as an object; empty where it is none."""
+        """The body as an object; empty for any other body."""
         try:
             content = parsed(self.text.encode())
         except ValueError:
@@ -45,7 +45,7 @@ class Answer:
 
 
 class ClusterApi:
-    """Requests whose failure is an `Answer` with status 0. Safe for use from several threads."""
+    """Requests with failures as an `Answer` with status 0. Safe for use from several threads."""
 
     def __init__(self, access: Connections, timeout_s: float = 10.0) -> None:
         self._access = access
@@ -64,7 +64,7 @@ class ClusterApi:
         return self.send("POST", f"{path}?{urlencode(query)}" if query else path, body, JSON)
 
     def send(self, method: str, path: str, body: Any, media: str = MERGE) -> Answer:
-        """Change what is at `path`: POST, PATCH or DELETE."""
+        """Change the object at `path`: POST, PATCH or DELETE."""
         return self._ask(method, path, json.dumps(body).encode(), media=media)
 
     def put(self, path: str, body: Mapping[str, Any]) -> Answer:

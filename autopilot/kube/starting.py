@@ -1,8 +1,8 @@
-"""An API server that has just started refuses what it will permit: its roles are not loaded yet.
+"""An API server just started refuses requests that it will permit: its roles are not loaded yet.
 
 For the first 1 to 3 s a service account is answered 403, with or without `RBAC: [clusterrole ... not found]` at the
 end, and `/readyz` answers 500. The rights are complete before `/readyz` is ok (measured on Kubernetes 1.36). So a 403
-that names a missing right counts only when it comes again after `/readyz` was ok. `/readyz` needs no right.
+for a missing right counts only if it comes again after `/readyz` was ok. `/readyz` needs no right.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BELIEVED_S = 1.0
 
 
 class Connections(Protocol):
-    """The address and the credentials that are valid now (`autopilot.kube.access.Access`)."""
+    """The present address and credentials (`autopilot.kube.access.Access`)."""
 
     @property
     def host(self) -> str:
@@ -40,20 +40,20 @@ class Connections(Protocol):
 
 
 def names_a_right(status: int, text: str) -> bool:
-    """Whether an answer says that the account has no right, and not that an admission plugin said no."""
+    """True if the account has no right by this answer, and no admission plugin refused it."""
     plugin = "admission webhook" in text or "ValidatingAdmissionPolicy" in text
     return status == FORBIDDEN and "orbidden: User " in text and not plugin
 
 
 class Starting:
-    """Whether the API server has just started. Safe for use from several threads."""
+    """Tells if the API server has just started. Safe for use from several threads."""
 
     def __init__(self, access: Connections, steady_s: Callable[[], float] = time.monotonic) -> None:
         self._access, self._steady_s = access, steady_s
         self._ready_s = float("-inf")
 
     def why(self) -> str:
-        """What `/readyz` says while the server starts; "" once it has."""
+        """The answer of `/readyz` while the server starts; "" after it."""
         if self._steady_s() - self._ready_s < BELIEVED_S:
             return ""
         asked_s = self._steady_s()

@@ -1,4 +1,4 @@
-"""The API server: does it answer, who are we, whose clock is right, and what may we read?"""
+"""The API server: its answer, our user, the clocks, and our right to read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _skew(asked: Asked, answer: Answer) -> Iterator[Line]:
 
 
 def identity(asked: Asked) -> Iterator[Line]:
-    """The user that the server sees."""
+    """The user as seen by the server."""
     user, reason = user_of(asked)
     if user:
         yield Line("identity", "user", Status.OK, user)
@@ -74,7 +74,7 @@ def identity(asked: Asked) -> Iterator[Line]:
 
 
 def user_of(asked: Asked) -> tuple[str, str]:
-    """The name of the user that the server sees ("": it names none), and what it said."""
+    """The name of the user as seen by the server ("": it names none), and its reason."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = asked.cluster.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
     return str(((answer.document.get("status") or {}).get("userInfo") or {}).get("username", "")), answer.reason

@@ -20,7 +20,7 @@ _PROTECTED = re.compile(r"'([a-z0-9, -]*)'\.split\(','\)")
 
 
 def admission(asked: Asked) -> Iterator[Line]:
-    """One line for each policy; none where no effects are enabled, for then nothing is to be limited."""
+    """One line for each policy; none without enabled effects, for then nothing is to be limited."""
     if asked.policies is None:
         return
     user, _ = user_of(asked)
@@ -48,7 +48,7 @@ def admission(asked: Asked) -> Iterator[Line]:
 
 
 def _wrong(shipped: Shipped, policy: Mapping[str, Any] | None, bindings: Sequence[Mapping[str, Any]]) -> str:
-    """What is missing or other than in this version; "" for nothing."""
+    """Missing parts, and differences from this version; "" for none."""
     if policy is None:
         return "is not there"
     wanted, spec = shipped.policy["spec"], policy.get("spec") or {}
@@ -61,8 +61,9 @@ def _wrong(shipped: Shipped, policy: Mapping[str, Any] | None, bindings: Sequenc
 
 
 def _holds(wanted: Any, found: Any) -> bool:
-    """Whether a part says what is wanted, and selects nothing beyond: the defaults of the server are texts and empty
-    selectors. The protected namespaces are for the operator.
+    """True if a part says as wanted, and selects nothing beyond: the server's defaults are texts and empty selectors.
+
+    The protected namespaces are for the operator.
     """
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         narrower = any(isinstance(found[key], Mapping) and found[key] for key in found.keys() - wanted)
@@ -76,7 +77,7 @@ def _holds(wanted: Any, found: Any) -> bool:
 
 
 def _obeyed(asked: Asked, shipped: Shipped, text: str, user: str) -> Line:
-    """Whether the server refuses what a policy forbids, by dry runs of the account itself (`user`; "": not asked)."""
+    """The server's refusal of forbidden writes, by dry runs of the account itself (`user`; "": not asked)."""
     if shipped.lease:
         return _fence(asked, shipped, user)
     protected = _PROTECTED.search(text)

@@ -18,7 +18,7 @@ CONTROLLERS = {
 
 
 def capacity(asked: Asked) -> Iterator[Line]:
-    """ProvisioningRequests, and the checks of Kueue that are about capacity."""
+    """ProvisioningRequests, and the checks of Kueue about capacity."""
     yield from _requests(asked)
     checks, problem = all_of(asked, KUEUE)
     for each in checks if not problem else ():
@@ -28,7 +28,7 @@ def capacity(asked: Asked) -> Iterator[Line]:
 
 
 def _requests(asked: Asked) -> Iterator[Line]:
-    """Whether the cluster has them; without them `request_capacity` asks for nothing."""
+    """State of the kind in the cluster; without it `request_capacity` asks for nothing."""
     answer = asked.cluster.get(f"/apis/{GROUP}")
     if answer.status == 404:
         text = "ProvisioningRequest is not defined: no nodes are asked for (request_capacity)"

@@ -1,4 +1,4 @@
-"""The table of checks, in the order in which they are reported."""
+"""The table of checks, in their order in the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKS: tuple[Check, ...] = (identity, permissions, admission, gpu_nodes, kueue,
 
 
 def run_checks(asked: Asked) -> Iterator[Line]:
-    """Every line, as it is found. Where the API server does not answer, only telemetry is looked at."""
+    """Every line, as it is found. Without an answer of the API server, only telemetry is looked at."""
     answers = True
     for line in reachable(asked):
         answers = answers and not (line.check == "api-server" and line.status == Status.FAILED)

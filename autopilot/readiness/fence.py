@@ -1,13 +1,13 @@
 """The ValidatingAdmissionPolicy that refuses writes of an earlier leader, with the object Epoch as its parameter.
 
-A process that is paused between its last check and its write sends the write after another controller took over. Only
-the API server can refuse that one. Each write of our account states the epoch of its leader, and the policy compares it
-with the Epoch, which each leader writes before anything else.
+A process paused between its last check and its write sends the write after another controller took over. Only the API
+server can refuse that one. Each write of our account states the epoch of its leader, and the policy compares it with
+the Epoch, written by each leader before anything else.
 
-The parameter is of a custom kind, because the API server loses sight of a built-in one for good when the last binding
-goes. A parameter or a kind that is missing lets the write pass (`Allow`, `Ignore`): otherwise the server would refuse
-the writes of everybody to every kind that the policy names, because it looks for the parameter before it looks at the
-conditions. The expressions cannot fail. `probe` finds out whether the policy is in force.
+The parameter is of a custom kind, because the API server loses sight of a built-in one for good at the end of the last
+binding. A missing parameter or kind lets the write pass (`Allow`, `Ignore`): otherwise the server would refuse the
+writes of everybody to every kind in the policy, because it looks for the parameter before it looks at the conditions.
+The expressions cannot fail. `probe` tests that the policy is in force.
 """
 
 from __future__ import annotations
@@ -132,10 +132,10 @@ class Creates(Protocol):
 
 
 def probe(api: Creates, namespace: str, epoch: int) -> tuple[str, bool]:
-    """Why writes of an earlier leader are not refused, "" where they are; and whether those of this leader are.
+    """Reason for accepted writes of an earlier leader, "" if they are refused; and True if those of this leader are.
 
     Dry runs of a write with the epochs before and after `epoch`, and with `epoch` itself: the policy is in force for
-    this account, and compares with the present epoch, where exactly the last one passes.
+    this account, and compares with the present epoch, if exactly the last one passes.
     """
     for other in (epoch - 1, epoch + 1):
         answer = _try(api, namespace, other)
@@ -163,7 +163,7 @@ def probe(api: Creates, namespace: str, epoch: int) -> tuple[str, bool]:
 
 
 def seen(api: Creates, namespace: str, epoch: int) -> bool:
-    """Whether a write with this epoch passes, or it cannot be known."""
+    """True if a write with this epoch passes, or if that is unknown."""
     return not _refused(_try(api, namespace, epoch))
 
 

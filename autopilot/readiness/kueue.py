@@ -14,7 +14,7 @@ SELECTOR = {"labelSelector": "app.kubernetes.io/name=kueue,control-plane=control
 
 
 def kueue(asked: Asked) -> Iterator[Line]:
-    """Everything about Kueue; one skipped line where it is not installed."""
+    """Everything about Kueue; one skipped line without an installation."""
     answer = asked.cluster.get(GROUP)
     if answer.status == 404:
         yield Line("kueue", "API", Status.SKIPPED, "Kueue is not installed: queues are read from KAI or namespaces")
@@ -33,7 +33,7 @@ def kueue(asked: Asked) -> Iterator[Line]:
 
 
 def _manager(asked: Asked) -> Iterator[Line]:
-    """The version of the manager, and whether it runs: without it, every write of a Job or Pod is refused."""
+    """Version and state of the manager: without it, every write of a Job or Pod is refused."""
     answer = asked.cluster.get("/apis/apps/v1/deployments", SELECTOR)
     found = items(answer)
     if not found:
@@ -115,7 +115,7 @@ def _active(queue: Mapping[str, Any]) -> bool:
 
 
 def _flavors(asked: Asked) -> Iterator[Line]:
-    """A flavor whose labels no GPU node has can never run a pod."""
+    """A flavor with labels of no GPU node can never run a pod."""
     flavors, problem = all_of(asked, f"{GROUP}/{VERSION}/resourceflavors")
     nodes, node_problem = all_of(asked, "/api/v1/nodes")
     if problem or node_problem:

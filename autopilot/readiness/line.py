@@ -1,4 +1,4 @@
-"""What a check reports, and what it may ask."""
+"""The findings of a check, and its sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One finding about one object. A line that is not `ok` or `skipped` says what to do in `fix`."""
+    """One finding about one object. Every line but `ok` and `skipped` states the remedy in `fix`."""
 
     check: str
     subject: str
@@ -32,7 +32,7 @@ class Line:
 
 
 class Cluster(Protocol):
-    """The API server. Both methods answer always: a request that fails is an `Answer` with status 0."""
+    """The API server. Both methods answer always: a failed request is an `Answer` with status 0."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
         """Read `path`."""
@@ -57,7 +57,7 @@ class Telemetry(Protocol):
     url: str
 
     def query(self, expression: str) -> list[Sample]:
-        """An instant query. Raises `OSError` or `ValueError` with the reason when it fails."""
+        """An instant query. Raises `OSError` or `ValueError` with the reason for a failure."""
         ...
 
 
@@ -106,7 +106,7 @@ Policies = Callable[[str], Sequence[Shipped]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the checks ask. `now_s` is the clock of this machine, in seconds since the epoch."""
+    """Sources of the checks. `now_s` is the clock of this machine, in seconds since the epoch."""
 
     cluster: Cluster
     telemetry: Telemetry | None
@@ -120,7 +120,7 @@ Check = Callable[[Asked], Iterator[Line]]
 
 
 def items(answer: Answer) -> list[dict[str, Any]]:
-    """The objects of a list that was answered."""
+    """The objects of an answered list."""
     found = answer.document.get("items")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
@@ -136,7 +136,7 @@ def labels_of(item: Mapping[str, Any]) -> dict[str, str]:
 
 
 def condition(item: Mapping[str, Any], kind: str) -> tuple[str, str]:
-    """Status and message of one condition; ("", "") where the object has none."""
+    """Status and message of one condition; ("", "") for none."""
     for each in (item.get("status") or {}).get("conditions") or []:
         if each.get("type") == kind:
             return str(each.get("status", "")), str(each.get("message", ""))
@@ -144,6 +144,6 @@ def condition(item: Mapping[str, Any], kind: str) -> tuple[str, str]:
 
 
 def some(names: list[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown

@@ -1,5 +1,6 @@
-"""`deploy/observe.yaml`: what to apply so that the service may look at a cluster, and at nothing more; with it
-`deploy/settings.yaml`: policy and kill switch.
+"""`deploy/observe.yaml`: the rights of the service to look at a cluster, and to do nothing more.
+
+With it `deploy/settings.yaml`: policy and kill switch.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def labelled(name: str, namespace: str = "") -> dict[str, Any]:
 
 
 def rules(own_namespace: bool) -> list[dict[str, Any]]:
-    """What the service reads, as rules of a role: one for each group and set of verbs, in the order of the table.
+    """The service's rights to read, as rules of a role: one for each group and set of verbs, in the order of the table.
 
-    `own_namespace`: what is granted in the namespace of the service only.
+    `own_namespace`: the rights in the namespace of the service only.
     """
     found: dict[tuple[str, tuple[str, ...]], list[Right]] = {}
     for right in RIGHTS:
@@ -46,7 +47,7 @@ def rules(own_namespace: bool) -> list[dict[str, Any]]:
 
 
 def observe() -> list[dict[str, Any]]:
-    """The objects in the order in which they are applied."""
+    """The objects in their order of application."""
     account = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
     whole, own = f"{NAME}-observe", f"{NAME}-settings"
     return [
@@ -72,7 +73,7 @@ def observe() -> list[dict[str, Any]]:
 
 
 def settings_maps() -> list[dict[str, Any]]:
-    """Policy and kill switch. They belong to people once they exist, so no file that is applied again has them."""
+    """Policy and kill switch. They belong to people once they exist, so they are in no file that is applied again."""
     found = {POLICY_MAP: {"policy.yaml": POLICY}, SWITCH_MAP: {"kill": "off"}}
     return [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": labelled(name, NAMESPACE), "data": data}
@@ -81,10 +82,12 @@ def settings_maps() -> list[dict[str, Any]]:
 
 
 def leading_rules(lease: str = NAME) -> list[dict[str, Any]]:
-    """Rules in the namespace of the service, where several controllers elect their leader: the Lease and Events on it,
-    the Epoch of the fence, memory and commands, and the mark of the watchdog, which `autopilot rearm` takes away.
+    """Rules in the namespace of the service for several controllers that elect their leader.
 
-    A name cannot restrict what is created. The kill switch and the policy of the namespace cannot be changed.
+    They cover the Lease and Events on it, the Epoch of the fence, memory and commands, and the mark of the watchdog,
+    taken away by `autopilot rearm`.
+
+    A name cannot restrict creation. The kill switch and the policy of the namespace cannot be changed.
     """
     leases = "coordination.k8s.io"
     return [
@@ -100,7 +103,7 @@ def leading_rules(lease: str = NAME) -> list[dict[str, Any]]:
 
 
 def memory_parts() -> list[str]:
-    """The ConfigMaps of a memory that does not fit into one."""
+    """The ConfigMaps of a memory too large for one."""
     return [f"{MEMORY_MAP}-{part}-{number}" for part in MEMORY_SETS for number in range(MEMORY_PARTS)]
 
 

@@ -1,4 +1,4 @@
-"""Nodes: do they offer GPUs, and do their labels say which?"""
+"""Nodes: their GPUs, and the labels that name them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = 500
 
 
 def all_of(asked: Asked, path: str) -> tuple[list[dict[str, Any]], str]:
-    """Every object of a list, page by page, and why the list is not whole ("" where it is)."""
+    """Every object of a list, page by page, and the reason for an incomplete list ("" for none)."""
     found: list[dict[str, Any]] = []
     more = ""
     while True:
@@ -35,7 +35,7 @@ def _amount(given: Any) -> int:
 
 
 def gpus_of(node: dict[str, Any], where: str) -> dict[str, int]:
-    """GPU resources of a node, `where` = capacity or allocatable, those of 0 left out."""
+    """GPU resources of a node, `where` = capacity or allocatable, without those of 0."""
     stated = (node.get("status") or {}).get(where) or {}
     return {
         name: _amount(value)
@@ -45,7 +45,7 @@ def gpus_of(node: dict[str, Any], where: str) -> dict[str, int]:
 
 
 def gpu_nodes(asked: Asked) -> Iterator[Line]:
-    """GPUs that nodes offer, and labels without which they cannot be told apart."""
+    """GPUs of nodes, and the labels needed to tell them apart."""
     nodes, problem = all_of(asked, "/api/v1/nodes")
     if problem:
         yield Line("nodes", "list", Status.FAILED, f"nodes cannot be listed: {problem}", "apply deploy/observe.yaml")

@@ -18,7 +18,7 @@ def text_of(line: Line) -> str:
 
 
 def summary(lines: Iterable[Line]) -> str:
-    """How many lines of each status, and what that means."""
+    """Number of lines of each status, and their meaning."""
     count = Counter(line.status for line in lines)
     shown = ", ".join(
         f"{count[status]} {_WORDS.get(status, 'ok').lower()}" for status in Status if count[status] or status == "ok"
@@ -31,7 +31,7 @@ def summary(lines: Iterable[Line]) -> str:
 
 
 def document(lines: Iterable[Line]) -> dict[str, Any]:
-    """The JSON of `autopilot check --json`; `ready` is false where a line failed."""
+    """The JSON of `autopilot check --json`; `ready` is false with a failed line."""
     found = list(lines)
     return {
         "ready": not any(line.status == Status.FAILED for line in found),

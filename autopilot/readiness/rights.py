@@ -1,4 +1,4 @@
-"""The rights that the service needs beside a cluster, as one table.
+"""The rights of the service beside a cluster, as one table.
 
 `autopilot check` asks the server for each of them, and `scripts/generate_observe.py` writes them into
 `deploy/observe.yaml`. All of them read, and a token review asks a question: none can change anything in the cluster.
@@ -53,7 +53,7 @@ RIGHTS: tuple[Right, ...] = (
 
 
 def permissions(asked: Asked) -> Iterator[Line]:
-    """Ask the server for each right; one line for all that are granted, one for each resource that is not."""
+    """Ask the server for each right; one line for all granted ones, one for each resource with a missing one."""
     granted, wanted = 0, (*RIGHTS, *asked.rights)
     for right in wanted:
         missing: list[str] = []
@@ -80,7 +80,7 @@ def permissions(asked: Asked) -> Iterator[Line]:
 
 
 def _allowed(asked: Asked, right: Right, verb: str) -> tuple[bool, str]:
-    """Whether the server grants a verb, and why it could not be asked ("" where it could)."""
+    """True for a granted verb, and the reason for a failed question ("" for none)."""
     resource, _, part = right.resource.partition("/")
     attributes = {"group": right.group, "resource": resource, "verb": verb}
     attributes |= {key: value for key, value in (("subresource", part), ("name", right.name)) if value}

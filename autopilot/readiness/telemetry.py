@@ -17,7 +17,7 @@ MEMORY_USED = 252
 
 
 def telemetry(asked: Asked) -> Iterator[Line]:
-    """Everything about telemetry; one line where no Prometheus is configured."""
+    """Everything about telemetry; one line without a Prometheus."""
     source = asked.telemetry
     if source is None:
         fix = "set collectors.prometheus.url, or give --prometheus URL"
@@ -68,7 +68,7 @@ def _fields(names: set[str]) -> Iterator[Line]:
 
 
 def _series(source: Telemetry, names: set[str]) -> Iterator[Line]:
-    """Age, number of GPUs and owners, by one field that every GPU has."""
+    """Age, number of GPUs and owners, by one common field of all GPUs."""
     common = next((name for name in dcgm.FIELDS[MEMORY_USED].names if name in names), min(names))
     try:
         age_s = source.query(f"max(time() - timestamp({common}))")

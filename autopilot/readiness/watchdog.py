@@ -14,7 +14,7 @@ WATCHDOG = own.WATCHDOG
 
 
 def rule_of(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> dict[str, Any]:
-    """One rule of a role; `names` where only these objects are meant."""
+    """One rule of a role; `names`: only these objects."""
     rule: dict[str, Any] = {"apiGroups": [group], "resources": resources, "verbs": verbs}
     return {**rule, "resourceNames": names} if names else rule
 
@@ -40,7 +40,7 @@ def watchdog_own_rules(lease: str = "gpu-autopilot") -> list[dict[str, Any]]:
 
 
 def watchdog_account(namespace: str = "gpu-autopilot", lease: str = "gpu-autopilot") -> list[dict[str, Any]]:
-    """The service account of the watchdog with its rights, in the order in which they are applied."""
+    """The service account of the watchdog with its rights, in their order of application."""
     here = {"name": WATCHDOG, "namespace": namespace, "labels": LABELS}
     everywhere = {"name": WATCHDOG, "labels": LABELS}
     subjects = [{"kind": "ServiceAccount", "name": WATCHDOG, "namespace": namespace}]
