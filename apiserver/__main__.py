@@ -18,8 +18,8 @@ from apiserver.timeline import Timeline
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT, also in the background, where a shell has SIGINT ignored. The kubeconfig is
-    written when the server listens.
+    """Serve until SIGTERM or SIGINT, also in the background of a shell with SIGINT ignored. The kubeconfig is
+    written once the server listens.
     """
     parser = argparse.ArgumentParser(prog="python -m apiserver", description="a cluster in memory, until Ctrl-C")
     parser.add_argument("--kubeconfig", type=Path, required=True, help="where to write the kubeconfig")

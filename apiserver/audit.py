@@ -1,4 +1,4 @@
-"""The audit log: every request that writes, who sent it, and what the server answered."""
+"""The audit log: every writing request, its user, and the answer of the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One request that writes. `resource` is like `pods/eviction` or `jobs.batch`."""
+    """One writing request. `resource` is like `pods/eviction` or `jobs.batch`."""
 
     at_s: float
     user: str
@@ -28,17 +28,17 @@ class Entry:
 
     @property
     def body(self) -> Any:
-        """What was sent, where it is JSON."""
+        """The sent body, decoded if it is JSON."""
         return json.loads(self.content) if isinstance(self.content, bytes) else self.content
 
     @property
     def done(self) -> bool:
-        """Whether it changed something."""
+        """True if it changed something."""
         return self.status < 300 and not self.dry_run
 
 
 class AuditLog:
-    """What was asked, in the order in which the server answered. Set it as `Server.audit`."""
+    """The writing requests, in the order of their answers. Set it as `Server.audit`."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -15,7 +15,7 @@ Obj = dict[str, Any]
 class Client:
     """Requests of one user under one field manager. Resources are named as in the store: `pods`, `jobs.batch`.
 
-    Every method raises StatusError when the server refuses. Objects that come back are not to be changed.
+    Every method raises StatusError if the server refuses. Callers must not change the returned objects.
     """
 
     def __init__(self, server: State, user: User, manager: str) -> None:

@@ -32,7 +32,7 @@ def cluster(
 ) -> Server:
     """A server with the built-in admission, the controllers of a cluster, and (`kueue`) Kueue.
 
-    `kubelets` says which nodes have one, and how it behaves.
+    `kubelets` states the nodes with a kubelet, and its behaviour.
     """
     server = Server(timeline, rng, first_version=first_version, new_uid=new_uid, new_suffix=new_suffix, pick=pick)
     for plugin in PLUGINS:

@@ -45,18 +45,18 @@ FITS: dict[str, Callable[[Any], bool]] = {
 
 
 class ConformError(ValueError):
-    """A value that no field of its type can have; the text is that of Go's decoder."""
+    """A value outside the type of its field; the text is that of Go's decoder."""
 
 
 class Conformer:
-    """Decodes one object; `unknown` names the fields that were dropped."""
+    """Decodes one object; `unknown` names the dropped fields."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.unknown: list[str] = []
 
     def conform(self, schema: Schema, value: Any, path: str = "", struct: str = "") -> Any:
-        """The value as its type has it; `struct` is the type that has it as a field. Raises ConformError."""
+        """The value in the form of its type; `struct` is the type with it as a field. Raises ConformError."""
         if schema.shape == "scalar":
             return self._scalar(schema, value, path, struct)
         if schema.shape == "list":

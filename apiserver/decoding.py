@@ -1,4 +1,4 @@
-"""From the body of a request to an object of the kind that the path names."""
+"""From the body of a request to an object of the kind named by the path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DECODERS: dict[str, Callable[[bytes], Obj]] = {PROTOBUF: _protobuf}  # of media 
 
 
 def body_value(request: Request) -> Any:
-    """The body as a JSON value of its own, that may be changed. Raises StatusError 400, 413, 415."""
+    """The body as a JSON value of its own, open to changes. Raises StatusError 400, 413, 415."""
     body = request.body
     if not isinstance(body, (bytes, str)):
         return clone(body)
@@ -86,7 +86,7 @@ def decode_object(call: Call, kind: Kind) -> Obj:
 
 
 def recognized(request: Request, kind: str) -> Any:
-    """The body as a JSON value. Raises StatusError 400 for what is none."""
+    """The body as a JSON value. Raises StatusError 400 for any other body."""
     try:
         return json.loads("") if request.body in (None, b"", "") else body_value(request)
     except json.JSONDecodeError as error:
@@ -96,7 +96,7 @@ def recognized(request: Request, kind: str) -> Any:
 
 
 def no_object(request: Request, value: Any, kind: str) -> StatusError:
-    """400 for a body that is JSON but no object."""
+    """400 for a body of JSON without an object."""
     fields = 'APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\""'
     why = f"json: cannot unmarshal {WORDS.get(type(value), 'number')} into Go value of type struct {{ {fields} }}"
     raw = request.body if isinstance(request.body, bytes) else str(request.body).encode()
@@ -104,7 +104,7 @@ def no_object(request: Request, value: Any, kind: str) -> StatusError:
 
 
 def check_duplicates(call: Call, kind: Kind) -> None:
-    """A field that a JSON body has twice: refused or told by fieldValidation. Raises StatusError 400."""
+    """A field given twice in a JSON body: refused or reported, by fieldValidation. Raises StatusError 400."""
     body = call.request.body
     if not isinstance(body, (bytes, str)) or call.request.content_type != JSON:
         return
@@ -113,7 +113,7 @@ def check_duplicates(call: Call, kind: Kind) -> None:
 
 
 def unrecognized(kind: str, why: str, text: str) -> StatusError:
-    """400 for a body that does not say what it is."""
+    """400 for a body without its kind."""
     return bad_request(
         f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
         f"json parse error: {why} ({text or '<empty>'})"
@@ -147,7 +147,7 @@ def with_floats(obj: Obj) -> None:
 
 
 def report_unknown(call: Call, kind: Kind, unknown: list[str]) -> None:
-    """Fields that the type does not have, as `report` says. Raises StatusError 400."""
+    """Fields unknown to the type, treated as in `report`. Raises StatusError 400."""
     report(call, kind, [f"unknown field {quoted(name)}" for name in unknown])
 
 
@@ -164,7 +164,7 @@ def report(call: Call, kind: Kind, faults: list[str]) -> None:
 
 
 def check_kind(obj: Obj, kind: Kind) -> None:
-    """An object states what the path says, or nothing. Raises StatusError 400."""
+    """An object states the kind of the path, or none. Raises StatusError 400."""
     for name in ("apiVersion", "kind"):
         if not isinstance(stated := obj.get(name), str | None):
             why = f"json: cannot unmarshal {WORDS.get(type(stated), 'number')} into Go struct field .{name}"

@@ -1,4 +1,4 @@
-"""DeleteOptions: from the body of a DELETE or, where it has none, from its query."""
+"""DeleteOptions: from the body of a DELETE or, without a body, from its query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLICIES = ("Foreground", "Background", "Orphan")
 
 
 def decode_options(call: Call) -> Obj:
-    """The options of a delete. A body, whatever it says, stands for the whole query. Raises StatusError 400, 422."""
+    """The options of a delete. A body replaces the whole query. Raises StatusError 400, 422."""
     found = _from_query(call) if call.request.body in (None, b"", "") else _from_body(call)
     check_options(found)
     return found
@@ -54,7 +54,7 @@ def _from_body(call: Call) -> Obj:
 
 
 def check_options(found: Obj) -> None:
-    """Refuse options that contradict themselves. Raises StatusError 422."""
+    """Refuse contradictory options. Raises StatusError 422."""
     errors = []
     policy, dry_run = found.get("propagationPolicy"), found.get("dryRun") or []
     if policy is not None and found.get("orphanDependents") is not None:

@@ -18,13 +18,13 @@ LEAST_GRACE_S = 1  # what stands for a negative grace
 
 
 class Deletion:
-    """Deletes objects, at once or when their grace and finalizers allow it."""
+    """Deletes objects, at once or as soon as their grace and finalizers allow it."""
 
     def __init__(self, server: State) -> None:
         self._server = server
 
     def delete(self, kind: Kind, stored: Obj, options: Obj, *, dry_run: bool = False) -> tuple[Obj, bool]:
-        """The object as it is afterwards or was last, and whether it is gone. Raises StatusError."""
+        """The object afterwards or in its last state, and True if it is gone. Raises StatusError."""
         check_preconditions(kind, stored, options.get("preconditions") or {})
         if kind.prepare_delete is not None and "deletionTimestamp" not in stored["metadata"]:
             stored = clone(stored)
@@ -62,9 +62,9 @@ class Deletion:
         return self._server.store.put(kind.storage, obj), False
 
     def settle(self, kind: Kind, obj: Obj) -> Obj | None:
-        """Remove an object whose last finalizer an update took away; None if it stays.
+        """Remove an object after an update took its last finalizer away; None if it stays.
 
-        The update itself is never stored: watchers see the last stored state, which still has the finalizer.
+        The update itself is never stored: watchers see the last stored state, with the finalizer.
         """
         metadata = obj["metadata"]
         if (
@@ -92,7 +92,7 @@ class Deletion:
 
 
 def _finalizers(metadata: Obj, options: Obj) -> list[str]:
-    """The finalizers of an object that is deleted: a policy replaces that of an earlier deletion."""
+    """The finalizers of a deleted object: a policy replaces that of an earlier deletion."""
     held = list(metadata.get("finalizers") or [])
     policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
     if policy is None and orphan is not None:
@@ -105,7 +105,7 @@ def _finalizers(metadata: Obj, options: Obj) -> list[str]:
 
 
 def check_preconditions(kind: Kind, stored: Obj, preconditions: Obj) -> None:
-    """Raises StatusError 409 where the stored object is not the one that is meant."""
+    """Raises StatusError 409 if the preconditions name another object than the stored one."""
     metadata = stored["metadata"]
     for name, title, after in (
         ("uid", "UID", "The object might have been deleted and then recreated"),

@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources are served, in the old form and the aggregated one."""
+"""Discovery: the served groups, versions and resources, in the old form and the aggregated one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CUSTOM_ORDER = ("delete", "deletecollection", "get", "list", "patch", "create", 
 
 
 def storage_version_hash(kind: Kind) -> str:
-    """Changes with group, version and kind under which objects are stored."""
+    """A hash of the group, version and kind of the stored objects."""
     digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 
@@ -113,7 +113,7 @@ def groups(kinds: Iterable[Kind]) -> list[str]:
 
 
 def aggregated(kinds: list[Kind], wanted: Iterable[str]) -> Obj:
-    """Groups with everything in them: what kubectl reads first."""
+    """Groups with everything in them: the first read of kubectl."""
     items = []
     for group in wanted:
         listed = []

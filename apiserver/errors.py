@@ -11,7 +11,7 @@ Obj = dict[str, Any]
 
 
 class StatusError(Exception):
-    """A request that ends with a Status of failure. `body` is that Status; `headers` go with it."""
+    """A request ending with a Status of failure. `body` is this Status; `headers` go with it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong with one field: its path, the kind of error as a cause names it, and the text."""
+    """The error of one field: its path, the kind of error by its name in a cause, and the text."""
 
     field: str
     reason: str
@@ -70,12 +70,12 @@ class FieldError:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """A field that must be given is not."""
+    """A required field is missing."""
     return FieldError(path, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value")
 
 
 def invalid_value(path: str, value: Any, detail: str, *, raw: str | None = None) -> FieldError:
-    """A value that the field cannot have. `raw` is the text of the value where it is not JSON."""
+    """A value illegal for the field. `raw` is the text of a value other than JSON."""
     text = shown(value) if raw is None else raw
     return FieldError(path, "FieldValueInvalid", f"Invalid value: {text}: {detail}")
 
@@ -87,12 +87,12 @@ def type_invalid(path: str, value: Any, detail: str, *, raw: str | None = None) 
 
 
 def forbidden_field(path: str, detail: str) -> FieldError:
-    """A field that may not be set or changed."""
+    """A field closed to setting or change."""
     return FieldError(path, "FieldValueForbidden", f"Forbidden: {detail}")
 
 
 def duplicate(path: str, value: Any, *, raw: str | None = None, detail: str = "") -> FieldError:
-    """A list entry that is there already."""
+    """A list entry present already."""
     text = shown(value) if raw is None else raw
     return FieldError(path, "FieldValueDuplicate", f"Duplicate value: {text}{f': {detail}' if detail else ''}")
 
@@ -109,7 +109,7 @@ def too_long(path: str, limit: int, unit: str = "bytes") -> FieldError:
 
 
 def not_found_value(path: str, value: Any) -> FieldError:
-    """A reference that leads nowhere."""
+    """A reference to nothing."""
     return FieldError(path, "FieldValueNotFound", f"Not found: {shown(value)}")
 
 
@@ -140,7 +140,7 @@ class Named:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def details(self, kind: str) -> Obj:
-        """Details of a Status: name, group and what goes under kind."""
+        """Details of a Status: name, group and the entry under kind."""
         found: Obj = {"name": self.name} if self.name else {}
         if self.group:
             found["group"] = self.group
@@ -164,19 +164,19 @@ def not_found(what: Named) -> StatusError:
 
 
 def no_such_path() -> StatusError:
-    """404 for a path that serves nothing."""
+    """404 for a path serving nothing."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def page_not_found() -> StatusError:
-    """404 in plain text: the path belongs to no group that is served."""
+    """404 in plain text: the path belongs to no served group."""
     error = StatusError(404, "NotFound", "404 page not found", headers={"content-type": "text/plain; charset=utf-8"})
     error.body = "404 page not found\n"
     return error
 
 
 def already_exists(what: Named, prefix: str = "") -> StatusError:
-    """409 for a name that is taken."""
+    """409 for a taken name."""
     return StatusError(
         409,
         "AlreadyExists",
@@ -186,7 +186,7 @@ def already_exists(what: Named, prefix: str = "") -> StatusError:
 
 
 def conflict(what: Named, why: str) -> StatusError:
-    """409: the write does not fit what is stored."""
+    """409: the write does not fit the stored object."""
     return StatusError(
         409,
         "Conflict",
@@ -232,12 +232,12 @@ class WebhookError(StatusError):
 
 
 def unexpected(message: str) -> StatusError:
-    """500 without a reason, as errors that no handler expects come out."""
+    """500 without a reason, the form of unexpected errors."""
     error = StatusError(500, "", message)
     del error.body["reason"]
     return error
 
 
 def unprocessable_patch() -> StatusError:
-    """422 for a JSON patch that cannot be applied."""
+    """422 for an inapplicable JSON patch."""
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})

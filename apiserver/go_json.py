@@ -20,7 +20,7 @@ PLACES = {  # of Python's errors: where Go says that a character has no place
 
 
 def why_no_json(text: str, error: json.JSONDecodeError) -> str:
-    """What Go says of a text that is no JSON."""
+    """Go's error for a text other than JSON."""
     if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
         return "unexpected end of JSON input"
     first = text[error.pos]
@@ -30,7 +30,7 @@ def why_no_json(text: str, error: json.JSONDecodeError) -> str:
 
 
 def duplicates(text: str) -> list[str]:
-    """The paths of fields that an object of a JSON text has twice."""
+    """The paths of fields given twice in an object of a JSON text."""
     found: list[str] = []
 
     def pairs(fields: list[tuple[str, Any]]) -> Any:

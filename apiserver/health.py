@@ -60,7 +60,7 @@ def version(_server: Server, _request: Request, _user: User) -> Response:
 
 
 def health(server: Server, request: Request, _user: User) -> Response:
-    """/healthz, /livez, /readyz: `ok`, or each check on a line of its own where one fails or `verbose` asks for it."""
+    """/healthz, /livez, /readyz: `ok`, or each check on a line of its own if one fails or `verbose` asks for it."""
     name = request.path.strip("/").partition("/")[0]
     checks = CHECKS[name]
     failing = set(server.uptime.failing()) & set(checks)

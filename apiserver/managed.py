@@ -1,4 +1,4 @@
-"""managedFields: which manager owns which field, kept up by every write."""
+"""managedFields: the owner of each field among the managers, updated by every write."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Owner:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What tells entries apart. An Apply is one entry for all versions."""
+        """The identity of an entry. An Apply is one entry for all versions."""
         return self.manager, self.operation, self.subresource, "" if self.operation == "Apply" else self.api_version
 
     def title(self) -> str:
@@ -56,7 +56,7 @@ class Owner:
 
 
 def read_owners(obj: Obj) -> list[Owner]:
-    """The owners that an object states."""
+    """The owners stated by an object."""
     return [_read(each) for each in obj["metadata"].get("managedFields") or []]
 
 
@@ -92,7 +92,7 @@ def _entry(owner: Owner) -> Obj:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes: manager, version, subresource, and when (metav1.Time)."""
+    """The writer: manager, version, subresource, and time (metav1.Time)."""
 
     manager: str
     api_version: str
@@ -107,7 +107,7 @@ class Writer:
 
 
 def _owned(fields: Fields, writer: Writer) -> Fields:
-    """Without what has no owner; a write of status owns nothing else, and one of the object no status apart."""
+    """Fields less the ownerless ones; a write of status owns nothing else, and one of the object no status apart."""
     found = fields - NEVER
     if writer.subresource == "status":
         return frozenset(path for path in found if path[0] == "f:status" or path[0] == "f:metadata")
@@ -117,9 +117,9 @@ def _owned(fields: Fields, writer: Writer) -> Fields:
 
 
 def blank(obj: Obj) -> Obj:
-    """What a new object of a built-in kind is compared with: its structs are there before it says anything.
+    """The base of comparison for a new object of a built-in kind: its empty structs.
 
-    Without this its creator would own spec and status themselves, and not only what is in them.
+    Without this its creator would own spec and status themselves, and not only the fields in them.
     """
     found: Obj = {"metadata": {}} | {name: {} for name in ("spec", "status") if name in obj}
     spec = obj.get("spec")
@@ -134,7 +134,7 @@ def blank(obj: Obj) -> Obj:
 
 
 def track_update(schema: Schema, old: Obj | None, new: Obj, writer: Writer) -> None:
-    """State in `new` who owns its fields after a create, update or patch that made it of `old`."""
+    """State in `new` the owners of its fields after a create, update or patch from `old`."""
     owners = read_owners(old) if old is not None and "managedFields" in old["metadata"] else []
     difference = compare(schema, _plain(old or {}), _plain(new))
     mine = writer.owner("Update")
@@ -152,7 +152,7 @@ def track_update(schema: Schema, old: Obj | None, new: Obj, writer: Writer) -> N
 
 
 def _plain(obj: Obj) -> Obj:
-    """Without what has no owner."""
+    """The object without its ownerless fields."""
     metadata = {
         name: each for name, each in obj.get("metadata", {}).items() if ("f:metadata", f"f:{name}") not in NEVER
     }
@@ -191,7 +191,7 @@ def _inside(path: Path, outer: Path) -> bool:
 
 
 def _tidied(schema: Schema, value: Any, live: Any, gone: Fields, path: Path = ()) -> Any:
-    """Without the maps that are empty only because all their fields went."""
+    """The value without maps emptied by the loss of all their fields."""
     if not isinstance(value, dict) or not isinstance(live, dict) or schema.whole():
         return value
     tidy = {}
@@ -205,7 +205,7 @@ def _tidied(schema: Schema, value: Any, live: Any, gone: Fields, path: Path = ()
 
 
 def conflict_error(conflicts: list[tuple[Owner, Fields]]) -> StatusError:
-    """409 that names every field that somebody else owns."""
+    """409 naming every field owned by others."""
     total = sum(len(paths) for _, paths in conflicts)
     parts = []
     causes = []

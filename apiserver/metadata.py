@@ -1,4 +1,4 @@
-"""ObjectMeta: what the server fills in, and what it refuses."""
+"""ObjectMeta: the additions of the server, and its refusals."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
 
 
 def dns_label_errors(name: str) -> list[str]:
-    """Why a name is not a DNS label."""
+    """Errors of a name as a DNS label."""
     errors = ["must be no more than 63 bytes"] if len(name) > 63 else []
     return errors if DNS_LABEL.fullmatch(name) else [*errors, DNS_LABEL_TEXT]
 
 
 def subdomain_errors(name: str) -> list[str]:
-    """Why a name is not a DNS subdomain."""
+    """Errors of a name as a DNS subdomain."""
     errors = []
     if len(name) > 253:
         errors.append("must be no more than 253 characters")
@@ -65,7 +65,7 @@ def subdomain_errors(name: str) -> list[str]:
 
 
 def qualified_name_errors(name: str) -> list[str]:
-    """Why a name is not `[prefix/]name`, in the words for names of keys and gates."""
+    """Errors of a name as `[prefix/]name`, in the words for names of keys and gates."""
     parts = name.split("/")
     if len(parts) > 2:
         return [
@@ -91,7 +91,7 @@ def qualified_name_errors(name: str) -> list[str]:
 
 
 def label_errors(labels: Obj, path: str) -> list[FieldError]:
-    """What is wrong with labels."""
+    """Errors of labels."""
     errors = []
     for key in sorted(labels):
         value = labels[key]
@@ -103,13 +103,13 @@ def label_errors(labels: Obj, path: str) -> list[FieldError]:
 
 
 def label_value_errors(value: str) -> list[str]:
-    """Why a text is no value of a label."""
+    """Errors of a text as the value of a label."""
     errors = ["must be no more than 63 bytes"] if len(value) > 63 else []
     return errors if VALUE.fullmatch(value) else [*errors, LABEL_VALUE_TEXT]
 
 
 def annotation_errors(annotations: Obj, path: str) -> list[FieldError]:
-    """What is wrong with annotations."""
+    """Errors of annotations."""
     errors = []
     for key in sorted(annotations):
         errors += [invalid_value(path, key, why) for why in qualified_name_errors(key.lower())]
@@ -120,7 +120,7 @@ def annotation_errors(annotations: Obj, path: str) -> list[FieldError]:
 
 
 def path_segment_errors(name: str) -> list[str]:
-    """Why a name cannot stand in a path: the rule for roles and their bindings."""
+    """Errors of a name as part of a path: the rule for roles and their bindings."""
     if name in {".", ".."}:
         return [f"may not be '{name}'"]
     return [f"may not contain '{each}'" for each in ("/", "%") if each in name]
@@ -131,7 +131,7 @@ MOST_CONTROLLERS = 16
 
 
 def owner_errors(metadata: Obj) -> list[FieldError]:
-    """What is wrong with references to owners."""
+    """Errors of references to owners."""
     path = "metadata.ownerReferences"
     references = metadata.get("ownerReferences") or []
     errors, controllers = [], []
@@ -149,7 +149,7 @@ def owner_errors(metadata: Obj) -> list[FieldError]:
 
 
 def finalizer_errors(group: str, metadata: Obj) -> list[FieldError]:
-    """Finalizers in the oldest groups are standard ones, or say whose they are."""
+    """Finalizers in the oldest groups are standard ones, or name their owner."""
     if group not in OLDEST_GROUPS:
         return []
     return [
@@ -162,7 +162,7 @@ def finalizer_errors(group: str, metadata: Obj) -> list[FieldError]:
 
 
 def metadata_errors(metadata: Obj, name_errors: Callable[[str], list[str]] = subdomain_errors) -> list[FieldError]:
-    """What is wrong with the metadata of an object; `name_errors` is the rule of its kind for names."""
+    """Errors of the metadata of an object; `name_errors` is the rule of its kind for names."""
     errors = []
     if not metadata.get("name"):
         errors.append(required("metadata.name", "name or generateName is required"))
@@ -174,14 +174,14 @@ def metadata_errors(metadata: Obj, name_errors: Callable[[str], list[str]] = sub
 
 
 def drop_empty(metadata: Obj) -> None:
-    """Take out the maps and lists that are empty: the types leave them out."""
+    """Take out the empty maps and lists: the types leave them out."""
     for name in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
         if name in metadata and not metadata[name]:
             del metadata[name]
 
 
 def metadata_update_errors(new: Obj, old: Obj) -> list[FieldError]:
-    """What an update may not change."""
+    """Errors of an update to the fixed fields of the metadata."""
     errors = []
     fresh = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
     if "deletionTimestamp" in old and fresh:

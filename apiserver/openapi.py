@@ -1,8 +1,8 @@
-"""OpenAPI as far as kubectl needs it: which kinds are served, and that writes check their fields.
+"""OpenAPI as far as kubectl needs it: the served kinds, and the check of fields at writes.
 
 The documents of v3 name the operations and their parameters, and have the schemas of custom resources, for `kubectl
-explain`. For other kinds they hold none: kubectl then lets the server validate, and computes strategic patches from the
-types that it was built with. The document of v2 is empty. kubectl reads it for a `kind: List` and leaves its items to
+explain`. For other kinds they hold none: kubectl then lets the server validate, and computes strategic patches from its
+built-in types. The document of v2 is empty. kubectl reads it for a `kind: List` and leaves its items to
 the server as well.
 """
 
@@ -30,7 +30,7 @@ ON_COLLECTIONS = {"list": "get", "create": "post", "deletecollection": "delete"}
 
 
 def index(server: Server, _request: Request, _user: User) -> Response:
-    """/openapi/v3: one document for each group and version, with a hash that changes with it."""
+    """/openapi/v3: one document for each group and version, with a hash of its content."""
     paths = {}
     for name in dict.fromkeys(_name(kind) for kind in server.kinds.all()):
         digest = hashlib.sha512(dumped(document(server, name))).hexdigest().upper()

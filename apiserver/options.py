@@ -31,7 +31,7 @@ def whole(query: Mapping[str, str], name: str) -> int:
 
 
 def is_watch(query: Mapping[str, str]) -> bool:
-    """Whether a read of a collection is a watch. One whose options cannot be decoded is a list, which refuses them."""
+    """True if a read of a collection is a watch. A read with undecodable options is a list, and refused as one."""
     try:
         for name in NUMBERS:
             whole(query, name)

@@ -1,4 +1,4 @@
-"""Patches: their options, and what is refused before they are applied."""
+"""Patches: their options, and the refusals before their application."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def options_error(kind: str, errors: list[FieldError]) -> StatusError:
 
 
 def check_write_options(kind: str, query: Mapping[str, str]) -> None:
-    """The options that creates, updates and patches have in common. Raises StatusError 422."""
+    """Check the common options of creates, updates and patches. Raises StatusError 422."""
     errors = []
     dry_run, validation = query.get("dryRun", ""), query.get("fieldValidation", "")
     if dry_run not in {"", "All"}:
@@ -63,7 +63,7 @@ def check_patch_options(call: Call, how: str) -> None:
 
 
 def checked_patch(how: str, patch: Any) -> Any:
-    """A patch of the shape that its type has. Raises StatusError 400, 413."""
+    """A patch in the shape of its type. Raises StatusError 400, 413."""
     word = WORDS.get(type(patch), "number")
     if how == "json":
         if patch is not None and not isinstance(patch, list):
@@ -82,7 +82,7 @@ def checked_patch(how: str, patch: Any) -> Any:
 
 
 def check_apply(call: Call, kind: Kind, config: Any) -> None:
-    """Refuse a body that cannot be applied as an object of a kind. Raises StatusError."""
+    """Refuse a body inapplicable as an object of a kind. Raises StatusError."""
     if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
         raise bad_request("error unmarshaling apply patch: apiVersion and kind are required")
     metadata = config.setdefault("metadata", {})
@@ -102,7 +102,7 @@ def check_apply(call: Call, kind: Kind, config: Any) -> None:
 
 
 def undeclared(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Paths of fields that the schema does not declare."""
+    """Paths of fields undeclared in the schema."""
     if isinstance(value, dict):
         for name, each in value.items():
             inside = f"{path}.{name}"
@@ -116,20 +116,20 @@ def undeclared(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
 
 
 def uid_of_nothing(call: Call, uid: str) -> StatusError:
-    """409: an apply that names the uid of an object that is not there."""
+    """409: an apply with the uid of a missing object."""
     why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
     return conflict(call.kind.named(call.name), why)
 
 
 def bad_patch(text: str, why: str) -> StatusError:
-    """422 for a patch whose result cannot be decoded. `text` is the patch or the result, as the server shows it."""
+    """422 for a patch with an undecodable result. `text` is the patch or the result, as the server shows it."""
     error = invalid_value("patch", text, why)
     message = f' "" is invalid: {error}'
     return StatusError(422, "Invalid", message, {"causes": [error.cause()]})
 
 
 def sorted_text(obj: Obj) -> str:
-    """A patched object as JSON: what a patch touches is sorted by name."""
+    """A patched object as JSON: the touched parts are sorted by name."""
     return json.dumps(
         {name: _sorted(value) if name != "metadata" else value for name, value in sorted(obj.items())},
         separators=(",", ":"),
@@ -142,7 +142,7 @@ def _sorted(value: Any) -> Any:
 
 
 def same_but_times(obj: Obj, old: Obj) -> bool:
-    """Whether nothing changed but the times of managedFields."""
+    """True if nothing changed but the times of managedFields."""
     if obj == old:
         return True
     fields = [name for name in obj.keys() | old.keys() if name != "metadata" and obj.get(name) != old.get(name)]

@@ -10,7 +10,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def clone(value: Any) -> Any:
-    """A copy whose dicts and lists are its own."""
+    """A copy with dicts and lists of its own."""
     if isinstance(value, dict):
         return {name: clone(each) if isinstance(each, (dict, list)) else each for name, each in value.items()}
     if isinstance(value, list):

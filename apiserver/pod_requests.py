@@ -1,4 +1,4 @@
-"""What a pod asks of its node: requests of containers, init containers, sidecars, overhead and the pod itself."""
+"""The requests of a pod to its node: those of containers, init containers, sidecars, overhead and the pod itself."""
 
 from __future__ import annotations
 

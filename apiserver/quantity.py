@@ -1,4 +1,4 @@
-"""Quantities of resources (`1500m`, `8Gi`, `4`): exact values, and the canonical text that a server answers with."""
+"""Quantities of resources (`1500m`, `8Gi`, `4`): exact values, and the canonical text of a server's answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NANO = 10**9
 
 @lru_cache(maxsize=4096)
 def parse(text: str | float) -> Fraction:
-    """The value of a quantity. Raises ValueError for what is none."""
+    """The value of a quantity. Raises ValueError for any other text."""
     found = FORM.fullmatch(str(text))
     if found is None:
         raise ValueError(f"{text!r} is not a quantity: write a number with an optional suffix, such as 4, 500m or 8Gi")
@@ -27,7 +27,7 @@ def parse(text: str | float) -> Fraction:
 
 
 def canonical(text: str | float) -> str:
-    """The text with the largest suffix that keeps the number whole; finer than nano is rounded up."""
+    """The text with the largest suffix for a whole number; finer than nano is rounded up."""
     found = FORM.fullmatch(str(text))
     value = parse(text)
     if found is not None and found[2] in BINARY:

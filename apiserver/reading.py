@@ -24,13 +24,13 @@ FUTURE_WAIT_S = 3.0  # how long a real server waits for a version that has not c
 
 
 class Reading:
-    """The verbs that read."""
+    """The reading verbs."""
 
     def __init__(self, server: State, uptime: Uptime) -> None:
         self._server, self._uptime = server, uptime
 
     def get(self, call: Call) -> Response:
-        """One object, or what a subresource shows of it."""
+        """One object, or its view by a subresource."""
         self._version(call)
         obj = self._server.store.get(call.kind.storage, call.namespace, call.name)
         if obj is None:
@@ -122,7 +122,7 @@ class Reading:
 
 
 def too_large(version: int, current: int) -> StatusError:
-    """504 for a version that has not come."""
+    """504 for a version still to come."""
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
@@ -160,7 +160,7 @@ def read_token(token: str) -> tuple[int, str]:
 
 
 def expired(start: str | None) -> StatusError:
-    """410. With the start of a page: a token that goes on from there, without consistency."""
+    """410. With the start of a page: a token to go on from there, without consistency."""
     if start is None:
         return StatusError(410, "Expired", "The resourceVersion for the provided list is too old.")
     message = (
@@ -182,7 +182,7 @@ def _list_options(errors: list[FieldError]) -> StatusError:
 
 
 def check_list_options(call: Call) -> None:
-    """Refuse combinations of list options that mean nothing."""
+    """Refuse meaningless combinations of list options."""
     version, match = call.option("resourceVersion"), call.option("resourceVersionMatch")
     why = ""
     if call.option("sendInitialEvents"):
@@ -202,7 +202,7 @@ def check_list_options(call: Call) -> None:
 
 
 def check_watch_options(call: Call) -> None:
-    """Refuse combinations of watch options that mean nothing."""
+    """Refuse meaningless combinations of watch options."""
     initial, match = call.option("sendInitialEvents"), call.option("resourceVersionMatch")
     errors = []
     if initial and match != "NotOlderThan":

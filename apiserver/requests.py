@@ -1,4 +1,4 @@
-"""What goes into the server and what comes out: requests, responses, watch streams."""
+"""Input and output of the server: requests, responses, watch streams."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Request:
 
     @property
     def accept(self) -> str:
-        """What the client wants to read."""
+        """The forms wanted by the client."""
         return self.headers.get("accept", JSON)
 
 
 @dataclass(slots=True)
 class Items:
-    """A list that is not joined yet: its head, and the encoded form of each item."""
+    """A list before it is joined: its head, and the encoded form of each item."""
 
     head: Obj
     encoded: Callable[[], Iterator[bytes]]
@@ -70,7 +70,7 @@ class Items:
 
 @dataclass(slots=True)
 class Response:
-    """An answer. `delay_s` is how long the server takes over it (a wait for a version that does not come)."""
+    """An answer. `delay_s` is the time of the server for it (the wait for a version still to come)."""
 
     status: int
     body: Any = None  # an object, Items, or a str (text/plain)
@@ -92,7 +92,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One event of a stream: when it was sent (microseconds since 1970), its type, and its object or its bytes."""
+    """One event of a stream: its time of sending (microseconds since 1970), its type, and its object or its bytes."""
 
     t_us: int
     type: str
@@ -105,7 +105,7 @@ class WatchEvent:
 
 
 class WatchStream:
-    """The answer to a watch: events come until it is closed. `wake` is called when there is something new."""
+    """The answer to a watch: events come until it is closed. `wake` is called for each new one."""
 
     status = 200
 
@@ -129,7 +129,7 @@ class WatchStream:
         return taken
 
     def at_end(self, ending: Callable[[], None]) -> None:
-        """Call `ending` when the stream is closed by either side."""
+        """Call `ending` once the stream is closed by either side."""
         self._endings.append(ending)
 
     def close(self) -> None:

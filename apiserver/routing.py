@@ -1,4 +1,4 @@
-"""From a path to what it means."""
+"""From a path to its meaning."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def route(path: str) -> Route | None:
 
 
 def verb(method: str, name: str, *, watch: bool) -> str | None:
-    """The verb of authorization; None for a method that is not served."""
+    """The verb of authorization; None for an unserved method."""
     if method in {"GET", "HEAD"}:
         if watch:
             return "watch"

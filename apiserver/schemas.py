@@ -1,4 +1,4 @@
-"""Types of fields: what is declared, which lists are maps, what a value of a field may be."""
+"""Types of fields: the declared fields, lists in the form of maps, and the legal values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Schema:
     """The type of a field. Equal types are one object; references may be cyclic.
 
     `atomic` objects, maps and lists are owned and replaced whole by server-side apply; a list with `keys` is a map of
-    its items by these fields, one with `unique` a set of scalars. `merge_key` is what a strategic merge patch joins
-    items by. `open` objects keep fields that are not declared.
+    its items by these fields, one with `unique` a set of scalars. A strategic merge patch joins items by
+    `merge_key`. `open` objects keep undeclared fields.
     """
 
     shape: Shape
@@ -34,17 +34,17 @@ class Schema:
     name: str = ""  # of a declared type
 
     def child(self, name: str) -> Schema:
-        """The type of a field or of a value of a map; ANY for what is not declared."""
+        """The type of a field or of a value of a map; ANY for an undeclared one."""
         if self.shape == "object":
             return self.fields.get(name, ANY)
         return self.items if self.shape == "map" and self.items is not None else ANY
 
     def declares(self, name: str) -> bool:
-        """Whether an object of the type may have the field."""
+        """True if an object of the type may have the field."""
         return self.shape != "object" or self.open or name in self.fields
 
     def whole(self) -> bool:
-        """Whether the value has one owner: scalars, atomic values, and lists without keys."""
+        """True if the value has one owner: scalars, atomic values, and lists without keys."""
         return self.shape == "scalar" or self.atomic or (self.shape == "list" and not self.keys and not self.unique)
 
 

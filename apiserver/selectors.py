@@ -105,7 +105,7 @@ def _checked(key: str, values: set[str]) -> set[str]:
 
 
 def _beyond(key: str, text: str, sign: int) -> Callable[[Labels], bool]:
-    """A label whose number is above (sign 1) or below (-1) a limit."""
+    """True for a label with a number above (sign 1) or below (-1) a limit."""
     if WHOLE.fullmatch(text) is None:
         why = "for 'Gt', 'Lt' operators, the value must be an integer"
         raise _unparsable(f'values[0]: Invalid value: "{text}": {why}')
@@ -126,7 +126,7 @@ def label_selector(text: str) -> Match:
 
 
 def matches_labels(selector: Obj | None, labels: Labels | None) -> bool:
-    """Whether a LabelSelector (matchLabels, matchExpressions) selects labels. None selects nothing, {} everything."""
+    """True if a LabelSelector (matchLabels, matchExpressions) selects labels. None selects nothing, {} everything."""
     if selector is None:
         return False
     labels = labels or {}
@@ -165,7 +165,7 @@ def field_selector(kind: Kind, text: str) -> Match:
 
 
 def field_value(kind: Kind, obj: Obj, path: str) -> str:
-    """What a field selector compares."""
+    """The value of a field for its selector."""
     if kind.field_value is not None and path not in {"metadata.name", "metadata.namespace"}:
         return kind.field_value(obj, path)
     value: Any = obj

@@ -40,7 +40,7 @@ def first(_pod: Obj, nodes: list[str]) -> str:
 
 
 class Server(State):
-    """An API server on a timeline. Randomness is the generator that it is given; `new_uid` and
+    """An API server on a timeline. Randomness is the given generator; `new_uid` and
     `new_suffix` override its uids and the ends of generated names.
     """
 
@@ -74,7 +74,7 @@ class Server(State):
         return Client(self, user, manager)
 
     def handle(self, request: Request) -> Response | WatchStream:
-        """Answer a request, with status 0 while the server is down. Never raises for what the request says."""
+        """Answer a request, with status 0 while the server is down. Never raises for the content of a request."""
         if self.uptime.down:
             return no_answer()
         wait_s = self.uptime.wait_s()
@@ -184,7 +184,7 @@ def _warning(texts: list[str]) -> str:
 
 
 def check_timeout(text: str) -> None:
-    """The query parameter `timeout`, a Go duration. Raises StatusError 400 for what is none, 504 for less than 1 us."""
+    """The query parameter `timeout`, a Go duration. Raises StatusError 400 for other texts, 504 below 1 us."""
     if not text:
         return
     if text != "0" and re.fullmatch(r"([+-]?(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h))+", text) is None:

@@ -1,4 +1,4 @@
-"""What an API server has besides its kinds: discovery, health, access, custom resources, and its own admission."""
+"""The parts of an API server besides its kinds: discovery, health, access, custom resources, and its own admission."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PRIORITY_CLASSES = {
 
 
 def install_standard(server: Server) -> None:
-    """Make a server with nothing but kinds one that people can look around in, log in to and extend."""
+    """Open a server of bare kinds to exploration, login and extension."""
     for kind in (*REVIEWS, DEFINITIONS, *LISTED):
         server.kinds.add(kind)
     for resource, more in MORE_PARTS.items():

@@ -1,4 +1,4 @@
-"""Objects with one version counter for all of them, their history, and those who watch them."""
+"""Objects with one version counter for all of them, their history, and their watchers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of one object: what it is now (DELETED: its last state with the version of the deletion), and was."""
+    """A change of one object: its state now (DELETED: the last one, with the version of the deletion), and before."""
 
     resource: str
     type: Change
@@ -49,7 +49,7 @@ class Event:
 
     @property
     def obj(self) -> Obj:
-        """The object after the change, or as it was when it was deleted."""
+        """The object after the change, or at its deletion."""
         return self.entry.obj
 
     @property
@@ -87,7 +87,7 @@ class Shelf:
 class Store:
     """Objects by resource (`pods`, `jobs.batch`), namespace and name. The caller validates; the store counts versions.
 
-    `listen` is called at once, inside the write: for watch streams, which only queue. `subscribe` is for actors: they
+    `listen` is called at once, inside the write: for watch streams (they only queue). `subscribe` is for actors: they
     are called by the timeline afterwards, in order, never inside somebody else's write.
     """
 
@@ -108,7 +108,7 @@ class Store:
         return shelf
 
     def resources(self) -> list[str]:
-        """The resources that hold or held an object."""
+        """The resources with an object, now or in the past."""
         return sorted(self._shelves)
 
     def get(self, resource: str, namespace: str, name: str) -> Obj | None:
@@ -125,7 +125,7 @@ class Store:
         return [entry.obj for entry in self.shelf(resource).entries(namespace)]
 
     def count(self, resource: str, namespace: str | None = None) -> int:
-        """How many objects there are."""
+        """The number of objects."""
         held = self.shelf(resource).namespaces
         return len(held.get(namespace, {})) if namespace is not None else sum(map(len, held.values()))
 
@@ -166,11 +166,11 @@ class Store:
             shelf.oldest = self.version
 
     def compact_database(self) -> None:
-        """Etcd compacts: what memory still has is served until the process is started again."""
+        """Etcd compacts: the versions in memory are served until the process is started again."""
         self._compacted = self.version
 
     def restart(self) -> None:
-        """The process loses its memory: no watch goes on from before, and what was compacted is gone."""
+        """The process loses its memory: no watch goes on from before, and compacted versions are gone."""
         self.began = self.version
         for shelf in self._shelves.values():
             while shelf.history and shelf.history[0].rv <= self._compacted:
@@ -190,7 +190,7 @@ class Store:
         return found[::-1]
 
     def at_version(self, resource: str, namespace: str | None, version: int) -> list[Entry] | None:
-        """The objects as they were at a version, by namespace and name; None if that is forgotten."""
+        """The objects as they were at a version, by namespace and name; None if it is forgotten."""
         changes = self.since(resource, version)
         if changes is None:
             return None

@@ -14,7 +14,7 @@ Callback = Callable[[], None]
 
 
 class Timer:
-    """A callback that waits for its time. `cancel` makes it do nothing."""
+    """A callback waiting for its time. `cancel` disables it."""
 
     __slots__ = ("at_us", "callback")
 
@@ -57,8 +57,8 @@ class Clock(ABC):
 class Timeline(Clock):
     """Time in whole microseconds since 1970; it moves only in `run_until` and `run_for`.
 
-    Callbacks of one moment run in the order in which they were scheduled, and one that is scheduled for now runs after
-    those that already wait.
+    Callbacks of one moment run in the order of their scheduling: one scheduled for now runs after those waiting
+    already.
     """
 
     def __init__(self, start: datetime) -> None:
@@ -121,12 +121,12 @@ class Timeline(Clock):
         self.run_until_us((moment - EPOCH) // timedelta(microseconds=1))
 
     def run_for(self, delay_s: float) -> None:
-        """Run the callbacks of the next `delay_s` seconds; 0 runs those that are due now."""
+        """Run the callbacks of the next `delay_s` seconds; 0 runs those due now."""
         self.run_until_us(self._now_us + round(delay_s * US))
 
 
 class Process(Clock):
-    """A program that runs on a timeline. While it is stopped, or cut off from the server, its callbacks wait."""
+    """A program running on a timeline. While it is stopped, or cut off from the server, its callbacks wait."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -140,7 +140,7 @@ class Process(Clock):
         return self._timeline.now_us
 
     def at_us(self, moment_us: int, callback: Callback) -> Timer:
-        """Call `callback` at a moment, or when the program goes on after that."""
+        """Call `callback` at a moment, or as soon as the program goes on after it."""
         timer = Timer(max(moment_us, self.now_us), callback)
         self._timeline.at_us(moment_us, partial(self._due, timer))
         return timer
@@ -152,11 +152,11 @@ class Process(Clock):
             timer.callback()
 
     def stop(self) -> None:
-        """SIGSTOP: what becomes due from now on waits."""
+        """SIGSTOP: callbacks due from now on wait."""
         self.stopped = True
 
     def resume(self) -> None:
-        """SIGCONT: what became due meanwhile is called now, in its order."""
+        """SIGCONT: callbacks due meanwhile are called now, in their order."""
         self.stopped = False
         self._go_on()
 
@@ -165,7 +165,7 @@ class Process(Clock):
         self.is_cut = True
 
     def reconnect(self) -> None:
-        """The server is back: what became due meanwhile is called now, in its order."""
+        """The server is back: callbacks due meanwhile are called now, in their order."""
         self.is_cut = False
         self._go_on()
 
@@ -186,5 +186,5 @@ def micro_stamp(moment: datetime) -> str:
 
 
 def parse_stamp(text: str) -> datetime:
-    """The moment that a `Time` or `MicroTime` states. Raises ValueError."""
+    """The moment of a `Time` or `MicroTime`. Raises ValueError."""
     return datetime.fromisoformat(text)

@@ -1,6 +1,6 @@
 """The process of the API server: killed, ended, started again, and its first seconds after that.
 
-The times are medians of restarts that were recorded with Kubernetes 1.36, in seconds after the start.
+The times are medians of restarts recorded with Kubernetes 1.36, in seconds after the start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHECKS_S: dict[str, float] = {  # of /livez and /readyz: when each succeeds; the
 
 
 class Uptime:
-    """Whether the process runs, and for how long."""
+    """The state of the process, and its age."""
 
     def __init__(self, server: State) -> None:
         self._server = server
@@ -48,7 +48,7 @@ class Uptime:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the start, at least those that a request waits for; infinite without a restart."""
+        """Seconds since the start, at least the wait of a request; infinite without a restart."""
         if self._started_us is None:
             return float("inf")
         return max((self._server.timeline.now_us - self._started_us) / US, BLOCKED_S)
@@ -74,7 +74,7 @@ class Uptime:
                 stream.close()
 
     def start(self) -> None:
-        """The process is started again: what it had in memory is gone. Its port opens a moment later."""
+        """The process is started again: its memory is gone. Its port opens a moment later."""
         self._server.timeline.at(OPENS_S, self._open)
         self._server.store.restart()
         for lose in self._server.restarts:
@@ -92,22 +92,22 @@ class Uptime:
                 process.reconnect()
 
     def wait_s(self) -> float:
-        """How long a request waits for its answer now."""
+        """Present wait of a request for its answer (s)."""
         if self._started_us is None:
             return 0.0
         return max(BLOCKED_S - (self._server.timeline.now_us - self._started_us) / US, 0.0)
 
     def knows_rights(self, user: User) -> bool:
-        """Whether the roles of a user are known yet."""
+        """True if the roles of a user are known yet."""
         return self.age_s >= RIGHTS_S or MASTERS in user.groups
 
     def fill(self, kind: Kind, delay_s: float) -> None:
-        """The cache of a kind that is served from now on is filled after a delay."""
+        """Fill the cache of a newly served kind after a delay."""
         place = (kind.group, kind.version, kind.plural)
         self._filled_us[place] = self._server.timeline.now_us + round(delay_s * US)
 
     def check_cache(self, kind: Kind) -> None:
-        """Refuse a list or watch of custom resources whose cache is not filled. Raises StatusError 429.
+        """Refuse a list or watch of custom resources before their cache is filled. Raises StatusError 429.
 
         After a restart, only those of several versions are refused.
         """
@@ -119,7 +119,7 @@ class Uptime:
             raise initializing()
 
     def failing(self) -> Iterator[str]:
-        """The checks of /readyz that fail now."""
+        """The checks of /readyz failing now."""
         age_s = self.age_s
         return (name for name, succeeds_s in CHECKS_S.items() if age_s < succeeds_s)
 
@@ -132,5 +132,5 @@ def initializing() -> StatusError:
 
 
 def no_answer() -> Response:
-    """What a client gets of a server that is down: status 0."""
+    """The answer to a client of a server that is down: status 0."""
     return Response(0)

@@ -1,4 +1,4 @@
-"""Who asks."""
+"""The user of a request."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 
 def service_account(namespace: str, name: str, uid: str = "") -> User:
-    """The user that a service account is."""
+    """The user of a service account."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     return User(f"system:serviceaccount:{namespace}:{name}", groups, uid)

@@ -1,4 +1,4 @@
-"""How objects are shown: whole, metadata only, or as a Table, by the Accept header."""
+"""Views of objects: whole, metadata only, or as a Table, by the Accept header."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class View:
         return Items(head, encoded, lambda: [self._item(entry.obj) for entry in entries])
 
     def _item(self, obj: Obj) -> Obj:
-        """As an item of a list: built-in kinds leave out what the list's kind says."""
+        """As an item of a list: built-in kinds leave out kind and apiVersion, known from the list."""
         if self.kind.from_storage is not None:
             obj = self.kind.from_storage(obj)
         if self.kind.custom:
@@ -78,7 +78,7 @@ class View:
         return WatchEvent(t_us, change, lambda: shown, lambda: dumped(shown))
 
     def bookmark(self, t_us: int, metadata: Obj) -> WatchEvent:
-        """An event that only states a version."""
+        """An event to state a version only."""
         obj = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
         return WatchEvent(t_us, "BOOKMARK", lambda: obj, lambda: dumped(obj))
 
@@ -89,7 +89,7 @@ def partial(obj: Obj) -> Obj:
 
 
 def view_of(kind: Kind, accept: str, include: str = "") -> View:
-    """The view that an Accept header asks for: the first form in it that is served."""
+    """The view requested by an Accept header: the first served form in it."""
     for part in accept.split(","):
         fields = dict(pair.strip().partition("=")[::2] for pair in part.split(";")[1:] if "=" in pair)
         form = fields.get("as", "")
@@ -103,7 +103,7 @@ def view_of(kind: Kind, accept: str, include: str = "") -> View:
 
 
 def check_accept(accept: str) -> None:
-    """Refuse a client that reads none of the forms that are served. Raises StatusError 406."""
+    """Refuse a client without a served form in its header. Raises StatusError 406."""
     wanted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     if any(each in {"", "*/*", "application/*", *SERVED} for each in wanted):
         return

@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_S = 1800.0
 
 
 class Watcher:
-    """Feeds one stream with the changes of one resource that its selectors let through."""
+    """Feeds one stream with the selected changes of one resource."""
 
     def __init__(self, server: State, call: Call, match: Match, view: View) -> None:
         self.server = server
@@ -31,13 +31,13 @@ class Watcher:
         self.sent = 0
 
     def first(self, entries: list[Entry]) -> None:
-        """What there is already, as ADDED."""
+        """Send the present objects, as ADDED."""
         for entry in entries:
             if self.match(entry.obj):
                 self._send("ADDED", entry)
 
     def change(self, event: Event) -> None:
-        """A change, as the selectors make it look: what leaves them is DELETED, what enters them ADDED."""
+        """Send a change as seen through the selectors: an object leaving them is DELETED, one entering them ADDED."""
         if self.namespace is not None and event.obj["metadata"].get("namespace") != self.namespace:
             return
         was = event.old is not None and self.match(event.old.obj)
@@ -59,7 +59,7 @@ class Watcher:
         self.sent += 1
 
     def bookmark(self, *, initial_end: bool = False) -> None:
-        """State the version up to which everything was sent."""
+        """State the version of the last change sent."""
         metadata: Obj = {"resourceVersion": str(self.server.store.version)}
         if initial_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}

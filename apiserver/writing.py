@@ -51,7 +51,7 @@ Obj = dict[str, Any]
 
 
 class Writing:
-    """The verbs that write, and what subresources need to write themselves."""
+    """The writing verbs, and the means for subresources to write themselves."""
 
     def __init__(self, server: State, admission: Admission, reading: Reading) -> None:
         self._server, self._admission, self._reading = server, admission, reading
@@ -166,7 +166,7 @@ class Writing:
         return Response(200, self._shown(call, last))
 
     def delete_collection(self, call: Call) -> Response:
-        """DELETE of all that the selectors match; the list of what was deleted."""
+        """DELETE of all objects matching the selectors; the list of the deleted ones."""
         options = decode_options(call)
         call = replace(call, dry_run=bool(options.get("dryRun")))
         match = self._reading.match(call)
@@ -225,7 +225,7 @@ class Writing:
     def update_object(
         self, call: Call, change: Callable[[Obj], Obj], *, admit: bool = True, owned: bool = False
     ) -> Obj:
-        """Change an object; the object as stored. `change` gets a copy that is its own, in the version of the call.
+        """Change an object; the object as stored. `change` gets a copy of its own, in the version of the call.
 
         `owned`: what comes back states the owners of its fields already.
         """
@@ -315,7 +315,7 @@ class Writing:
             raise invalid(replace(named, group=group), errors)
 
     def _finish(self, call: Call, attributes: Attributes, *, owned: bool) -> None:
-        """What is left to do to an object that is accepted: owners of its fields, warnings."""
+        """The last steps for an accepted object: owners of its fields, warnings."""
         call.warnings += attributes.warnings
         if call.kind.warnings is not None:
             call.warnings += call.kind.warnings(attributes.obj, attributes.old)
@@ -346,11 +346,11 @@ class Writing:
         )
 
     def delete_object(self, kind: Kind, stored: Obj, options: Obj, *, dry_run: bool = False) -> tuple[Obj, bool]:
-        """Delete an object, for evictions: as it is afterwards or was last, and whether it is gone."""
+        """Delete an object, for evictions: its state afterwards or its last one, and True if it is gone."""
         return self._deletion.delete(kind, stored, options, dry_run=dry_run)
 
     def check_uid(self, call: Call, uid: str | None, stored: Obj) -> None:
-        """Raises StatusError 409 where the stored object is not the one that is meant."""
+        """Raises StatusError 409 if the uid is not that of the stored object."""
         if uid and uid != stored["metadata"]["uid"]:
             raise self._uid_conflict(call, uid, stored["metadata"]["uid"])
 
@@ -359,7 +359,7 @@ class Writing:
         self._admission.validate(self._attributes(call, "CREATE", obj, None), self._server)
 
     def put_object(self, call: Call, change: Callable[[Obj], Obj]) -> Obj:
-        """Write what an action changes in its object: not asked of admission, not checked; its fields have owners."""
+        """Write the change of an action to its object: without admission and checks; its fields have owners."""
         server, kind = self._server, call.kind
         stored = server.store.get(kind.storage, call.namespace, call.name)
         if stored is None:
@@ -379,7 +379,7 @@ class Writing:
         return conflict(kind.named(call.name), why)
 
     def _body_kind(self, call: Call) -> Kind:
-        """The kind of what is written: that of a subresource which is shown as an object of another kind."""
+        """The kind of the written body: that of a subresource if it is shown as an object of another kind."""
         subresource = call.kind.subresources.get(call.subresource)
         if subresource is None or subresource.put is None or subresource.kind is None:
             return call.kind
@@ -387,7 +387,7 @@ class Writing:
         return Kind(group, version, call.kind.plural, kind, call.kind.namespaced, schema=schema(kind))
 
     def _through(self, call: Call, change: Callable[[Obj], Obj], *, owned: bool = False) -> Callable[[Obj], Obj]:
-        """A change of what a subresource shows (a Scale) as a change of the object behind it.
+        """A change of a subresource's view (a Scale) as a change of the object behind it.
 
         `owned`: what comes back states the owners of the fields of that object.
         """
@@ -408,7 +408,7 @@ class Writing:
         return changed
 
     def _check_shown(self, call: Call, shown: Obj, old: Obj) -> None:
-        """Refuse a Scale of another object, or one that no object can have. Raises StatusError 409, 422."""
+        """Refuse a Scale of another object, or an impossible one. Raises StatusError 409, 422."""
         kind, metadata = self._body_kind(call), shown.get("metadata") or {}
         self._check_names(replace(call, verb="patch"), metadata)
         uid, held = metadata.get("uid"), old["metadata"]["uid"]
@@ -428,5 +428,5 @@ class Writing:
 
 
 def is_desired(name: str) -> bool:
-    """Whether a top-level field counts for metadata.generation."""
+    """True if a top-level field counts for metadata.generation."""
     return name not in {"metadata", "status", "apiVersion", "kind"}

@@ -1,1 +1,1 @@
-"""Who may do what: authentication, RBAC, and the reviews that answer questions about both."""
+"""Access: authentication, RBAC, and the reviews for questions about both."""

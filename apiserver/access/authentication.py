@@ -34,7 +34,7 @@ class Authentication:
         self._tokens[token] = user
 
     def __call__(self, request: Request) -> User:
-        """The user of a request, or the user that it impersonates. Raises StatusError 401, 403."""
+        """The user of a request, or the impersonated user. Raises StatusError 401, 403."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         user: User | None = ANONYMOUS
         if kind.lower() == "bearer" and token.strip():
@@ -44,7 +44,7 @@ class Authentication:
         return self.impersonated(request, user)
 
     def user_of(self, token: str) -> User | None:
-        """The user of a token; None for one that is unknown, expired, or of a service account that is gone."""
+        """The user of a token; None for an unknown or expired one, and for one of a deleted service account."""
         if token in self._tokens:
             return self._tokens[token]
         now_s = self._server.timeline.now_s
@@ -63,7 +63,7 @@ class Authentication:
         return user
 
     def impersonated(self, request: Request, user: User) -> User:
-        """The user that the headers ask to act as, or the user itself. Raises StatusError 403."""
+        """The user impersonated by the headers, or the user itself. Raises StatusError 403."""
         name = request.headers.get("impersonate-user", "")
         groups = [each.strip() for each in request.headers.get("impersonate-group", "").split(",") if each.strip()]
         if not name:

@@ -1,4 +1,4 @@
-"""Asks RBAC about each request, and stops people from granting rights that they do not have."""
+"""Asks RBAC about each request, and stops people from granting rights beyond their own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Authorization:
             raise forbidden_request(call.user, wanted, named=call.name, missing=self._missing(call.user, wanted))
 
     def path(self, request: Request, user: User) -> None:
-        """The same for a path that is no resource. Raises StatusError 403."""
+        """The same for a path other than a resource. Raises StatusError 403."""
         wanted = Attributes(request.method.lower(), path=request.path)
         if not self._allows(user, wanted):
             raise forbidden_request(user, wanted, missing=self._missing(user, wanted))
@@ -60,12 +60,12 @@ class Authorization:
 
 
 def named_by_selector(text: str) -> str:
-    """The one name that a field selector leaves: such a list counts as a request for that name."""
+    """The only name left by a field selector: such a list counts as a request for this name."""
     return text.removeprefix(BY_NAME) if text.startswith(BY_NAME) and "," not in text else ""
 
 
 class NoEscalation:
-    """Nobody may grant rights that they do not hold, by a role or by binding one."""
+    """Nobody may grant rights beyond their own, by a role or by binding one."""
 
     name = "RBACEscalation"
 
@@ -73,7 +73,7 @@ class NoEscalation:
         """Nothing."""
 
     def validate(self, write: Write, server: State) -> None:
-        """Raises StatusError 403 that lists the missing rules."""
+        """Raises StatusError 403 with the missing rules."""
         if write.subresource or write.operation not in {"CREATE", "UPDATE"}:
             return
         rules: list[Rule] = []

@@ -1,4 +1,4 @@
-"""The roles and bindings that every cluster has from the start."""
+"""The initial roles and bindings of every cluster."""
 
 from __future__ import annotations
 

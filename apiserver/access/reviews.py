@@ -1,4 +1,4 @@
-"""Kinds that answer a question and are not stored: reviews of tokens and rights, and requests for tokens."""
+"""Kinds for questions, never stored: reviews of tokens and rights, and requests for tokens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _user_info(user: User) -> Obj:
 
 
 def token_review(server: State, call: Call) -> Response:
-    """Whose token this is."""
+    """The user of a token."""
     given = decode_object(call, call.kind)
     spec = given.setdefault("spec", {})
     authentication = _authentication(server)
@@ -54,21 +54,21 @@ def token_review(server: State, call: Call) -> Response:
 
 
 def self_subject_review(server: State, call: Call) -> Response:
-    """Who asks."""
+    """The asking user."""
     given = decode_object(call, call.kind)
     metadata = {"creationTimestamp": stamp(server.timeline.now)}
     return _answer(given, {"userInfo": _user_info(call.user)}, metadata)
 
 
 def self_subject_access_review(server: State, call: Call) -> Response:
-    """Whether the asking user may."""
+    """The verdict on a right of the asking user."""
     given = decode_object(call, call.kind)
     _check(call, given.setdefault("spec", {}))
     return _answer(given, _verdict(server, call.user, given["spec"]))
 
 
 def subject_access_review(server: State, call: Call) -> Response:
-    """Whether somebody else may."""
+    """The verdict on a right of another user."""
     given = decode_object(call, call.kind)
     spec = given.setdefault("spec", {})
     _check(call, spec, subject=True)
@@ -107,7 +107,7 @@ def _verdict(server: State, user: User, spec: Obj) -> Obj:
 
 
 def self_subject_rules_review(server: State, call: Call) -> Response:
-    """All that the asking user may do in a namespace. The answer leaves out what was asked."""
+    """All rights of the asking user in a namespace. The answer leaves out the question."""
     given = decode_object(call, call.kind)
     namespace = given.get("spec", {}).get("namespace", "")
     resources: list[Obj] = []

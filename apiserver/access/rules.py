@@ -1,4 +1,4 @@
-"""RBAC: rules, the bindings that give them to a user, and the decision about one request."""
+"""RBAC: rules, the bindings giving them to a user, and the decision about one request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASTERS = "system:masters"
 
 
 class Objects(Protocol):
-    """What the decision reads: the store, or a stand-in."""
+    """The objects read by the decision: the store, or a stand-in."""
 
     def get(self, resource: str, namespace: str, name: str) -> Obj | None:
         """An object, or None."""
@@ -29,7 +29,7 @@ class Objects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What somebody wants to do. A request for a `path` is about no resource."""
+    """A wanted action. A request for a `path` is about no resource."""
 
     verb: str
     group: str = ""
@@ -47,14 +47,14 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One rule that a user has, and how."""
+    """One rule held by a user, and its source."""
 
     rule: Rule
     reason: str
 
 
 def decide(objects: Objects, user: User, wanted: Attributes) -> tuple[bool, str]:
-    """Whether the user may, and by what. The reason is "" for a refusal and for members of system:masters."""
+    """True if the user may, and the reason. The reason is "" for a refusal and for members of system:masters."""
     if MASTERS in user.groups:
         return True, ""
     for grant in grants(objects, user, wanted.namespace):
@@ -64,7 +64,7 @@ def decide(objects: Objects, user: User, wanted: Attributes) -> tuple[bool, str]
 
 
 def missing_roles(objects: Objects, user: User, namespace: str, *, none_known: bool = False) -> list[str]:
-    """The roles that the bindings of a user name and that are not there. `none_known`: none is read yet."""
+    """The missing roles named by the bindings of a user. `none_known`: none is read yet."""
     bindings = [(each, "") for each in objects.objects(CLUSTER_ROLE_BINDINGS)]
     bindings += [(each, namespace) for each in (objects.objects(ROLE_BINDINGS, namespace) if namespace else ())]
     found: dict[str, None] = {}
@@ -104,7 +104,7 @@ def _granted(objects: Objects, binding: Obj, subject: Obj, kind: str) -> Iterato
 
 
 def role_rules(objects: Objects, reference: Mapping[str, str], namespace: str) -> Sequence[Rule]:
-    """The rules behind a roleRef; none for a role that does not exist. Aggregated roles collect those of others."""
+    """The rules behind a roleRef; none for a missing role. Aggregated roles collect those of others."""
     if reference["kind"] == "Role":
         role = objects.get(ROLES, namespace, reference["name"])
         return (role or {}).get("rules") or ()
@@ -139,7 +139,7 @@ def _subject(binding: Obj, user: User, namespace: str) -> Obj | None:
 
 
 def allows(rule: Rule, wanted: Attributes) -> bool:
-    """Whether a rule covers what is wanted."""
+    """True if a rule covers the wanted action."""
     if not _covers(rule.get("verbs"), wanted.verb):
         return False
     if wanted.path:
@@ -167,7 +167,7 @@ def _path_covers(given: str, path: str) -> bool:
 
 
 def uncovered(objects: Objects, user: User, namespace: str, rules: Sequence[Rule]) -> list[Rule]:
-    """The rules that a user does not hold and so may not grant to others."""
+    """The rules beyond those of a user: the user may not grant them to others."""
     if MASTERS in user.groups:
         return []
     held = [grant.rule for grant in grants(objects, user, namespace)]

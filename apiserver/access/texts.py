@@ -20,9 +20,9 @@ def unauthorized() -> StatusError:
 def forbidden_request(
     user: User, wanted: Attributes, *, verb_shown: str = "", named: str = "", missing: Sequence[str] = ()
 ) -> StatusError:
-    """403: the user lacks a right. `named` is the object in the path, which `wanted.name` need not be.
+    """403: the user lacks a right. `named` is the object in the path, possibly other than `wanted.name`.
 
-    `missing` tells which roles that the bindings of the user name are not there.
+    `missing` names the roles in the bindings of the user without an object.
     """
     verb = verb_shown or wanted.verb
     why = f": RBAC: {missing[0] if len(missing) == 1 else '[' + ', '.join(missing) + ']'}" if missing else ""

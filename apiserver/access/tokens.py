@@ -51,7 +51,7 @@ class TokenMaker:
         return f"{text}.{self._signature(text)}"
 
     def claims(self, token: str) -> Obj | None:
-        """What a token says; None for one that this server did not make."""
+        """The claims of a token; None for one of another maker."""
         text, _, signature = token.rpartition(".")
         if not hmac.compare_digest(self._signature(text).encode(), signature.encode()):
             return None
@@ -66,7 +66,7 @@ class TokenMaker:
 
 
 def user_of(claims: Obj) -> User:
-    """The user that a valid token stands for."""
+    """The user of a valid token."""
     home = claims["kubernetes.io"]
     account = home["serviceaccount"]
     user = service_account(home["namespace"], account["name"], account["uid"])

@@ -1,4 +1,4 @@
-"""What an actor is."""
+"""The base class of the actors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Actor(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Subscribe to what it follows."""
+        """Subscribe to the followed resources."""
 
     def follow(self, resources: str | Iterable[str], listener: Listener) -> None:
         """Call `listener` for every change of the resources, unless the process is stopped."""

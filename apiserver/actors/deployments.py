@@ -21,8 +21,8 @@ Obj = dict[str, Any]
 class Deployments(Owners):
     """Versions are exchanged within maxSurge and maxUnavailable, or at once after the old one is gone.
 
-    A sync writes the status under the version that it read, so that a second write conflicts and the sync is tried
-    again, as in the real controller.
+    A sync writes the status under the version it has read: a second write conflicts, and the sync is tried again,
+    as in the real controller.
     """
 
     resource = "deployments.apps"
@@ -64,7 +64,7 @@ class Deployments(Owners):
             self._replace(owner, sets)
 
     def _set(self, owner: Obj, value: str, reason: str, message: str) -> None:
-        """Set the condition Progressing of the status that is written next."""
+        """Set the condition Progressing in the next status to write."""
         now = stamp(self._timeline.now)
         conditions = owner["status"].get("conditions") or []
         owner["status"]["conditions"] = rollout.with_deployment_condition(
@@ -119,7 +119,7 @@ class Deployments(Owners):
         return new
 
     def _number(self, owner: Obj, revision: str) -> bool:
-        """Note the number of the version in the Deployment that is written next; whether it is another one."""
+        """Note the number of the version in the next Deployment to write; True if the number is new."""
         annotations = owner["metadata"].get("annotations") or {}
         owner["metadata"]["annotations"] = dict(annotations) | {REVISION: revision}
         return bool(annotations.get(REVISION) != revision)
@@ -154,7 +154,7 @@ class Deployments(Owners):
         return created
 
     def _scale(self, owner: Obj, each: Obj, size: int) -> Obj:
-        """The ReplicaSet with another size, and with the number of the Deployment for which it has it."""
+        """The ReplicaSet with another size, and with the matching number of the Deployment."""
         old = replicas_of(each)
         annotations = (each["metadata"].get("annotations") or {}) | rollout.set_annotations(owner)
         if old == size and annotations == each["metadata"].get("annotations"):
@@ -210,7 +210,7 @@ class Deployments(Owners):
         self._report(owner, old, new)
 
     def _shrunk(self, owner: Obj, old: Sequence[Obj], new: Obj) -> list[int]:
-        """The sizes of the old versions: first without pods that are not available, then as availability allows."""
+        """The sizes of the old versions: first without unavailable pods, then as availability allows."""
         sizes = [replicas_of(each) for each in old]
         least = replicas_of(owner) - rollout.max_unavailable(owner)
         new_missing = replicas_of(new) - total([new], "availableReplicas")
@@ -229,7 +229,7 @@ class Deployments(Owners):
         return sizes
 
     def _replace(self, owner: Obj, sets: Sequence[Obj]) -> None:
-        """Recreate: the new version starts when no pod of the old ones is left."""
+        """Recreate: the new version starts after the last pod of the old ones."""
         new, old = self._versions(owner, sets)
         if total(old):
             old = self._scale_all(owner, old, [0] * len(old))
@@ -257,7 +257,7 @@ class Deployments(Owners):
                 delete(self.client, self.owned, each)
 
     def _report(self, owner: Obj, old: Sequence[Obj], new: Obj | None, *, progress: bool = True) -> None:
-        """State the counts and conditions; look again when the deadline of the progress is over."""
+        """State the counts and conditions; look again after the deadline of the progress."""
         now = self._timeline.now
         every = [*old, *([new] if new is not None else [])]
         status = rollout.counted(owner, every, new, stamp(now))
@@ -275,7 +275,7 @@ def _next_revision(old: Sequence[Obj]) -> int:
 
 
 def _desired(each: Obj, default: int) -> int:
-    """The number of the Deployment for which a ReplicaSet was scaled."""
+    """The number of the Deployment at the last scaling of a ReplicaSet."""
     return int((each["metadata"].get("annotations") or {}).get(rollout.DESIRED, default))
 
 

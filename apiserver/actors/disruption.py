@@ -98,7 +98,7 @@ class Disruption(Actor):
             present(lambda: self.client.update(BUDGETS, budget | {"status": status}, "status"))
 
     def _wanted(self, budget: Obj, pods: list[Obj]) -> tuple[int, int]:
-        """Pods that there should be, and how many of them healthy. Percentages and maxUnavailable need owners."""
+        """Expected pods, and the least number of healthy ones. Percentages and maxUnavailable need owners."""
         spec = budget["spec"]
         if "maxUnavailable" not in spec and isinstance(spec.get("minAvailable"), int):
             return len(pods), int(spec["minAvailable"])
@@ -121,7 +121,7 @@ class Disruption(Actor):
         return sum(sizes.values())
 
     def _disrupted(self, named: dict[str, str], pods: dict[str, Obj]) -> dict[str, str]:
-        """Evicted pods that are neither deleted nor too long on the list."""
+        """Evicted pods, less the deleted ones and those listed for longer than the timeout."""
         oldest = self._timeline.now - timedelta(seconds=DISRUPTED_TIMEOUT_S)
         return {
             name: since

@@ -1,4 +1,4 @@
-"""Whether a pod fits a node: the filters of kube-scheduler with their texts, and which node it prefers."""
+"""The fit of a pod on a node: the filters of kube-scheduler with their texts, and its preference among nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoS
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a node does not take a pod. `final` if no preemption on that node can help."""
+    """The reasons of a node to refuse a pod. `final` if no preemption on the node can help."""
 
     reasons: tuple[str, ...]
     final: bool
@@ -35,7 +35,7 @@ class Misfit:
 
 @dataclass(slots=True)
 class NodeView:
-    """A node as the scheduler sees it, with the pods that hold its resources."""
+    """A node as the scheduler sees it, with the pods holding its resources."""
 
     node: Obj
     allocatable: Milli
@@ -46,7 +46,7 @@ class NodeView:
     owners: Counter[str] = field(default_factory=Counter)  # pods by uid of those that own them
 
     def copy(self) -> NodeView:
-        """A view that can be changed alone."""
+        """An independent copy of the view."""
         mine = replace(self, used=dict(self.used), pods=dict(self.pods), asked=dict(self.asked))
         mine.scored, mine.owners = dict(self.scored), Counter(self.owners)
         return mine
@@ -90,18 +90,18 @@ def milli(text: str) -> int:
 
 
 def requests_milli(pod: Obj) -> Milli:
-    """What a pod asks for, and one place for itself."""
+    """The requests of a pod, and one place for itself."""
     asked = {name: ceil(amount * MILLI) for name, amount in pod_requests(pod["spec"]).items()}
     return asked | {"pods": MILLI}
 
 
 def holds_node(pod: Obj) -> bool:
-    """Whether the pod counts on its node: bound and not over."""
+    """True if the pod counts on its node: bound and not over."""
     return bool(pod["spec"].get("nodeName")) and not is_terminal(pod)
 
 
 def misfit(pod: Obj, view: NodeView, asked: Milli) -> Misfit | None:
-    """The first filter that refuses, in the scheduler's order; None if it fits. `asked` is `requests_milli(pod)`."""
+    """The first refusing filter, in the scheduler's order; None if it fits. `asked` is `requests_milli(pod)`."""
     spec, node = pod["spec"], view.node
     if node["spec"].get("unschedulable") and not tolerates(spec, UNSCHEDULABLE_TAINT):
         return Misfit((UNSCHEDULABLE,), final=True)
@@ -123,12 +123,12 @@ def _left(view: NodeView, name: str) -> int:
 
 
 def tolerates(spec: Obj, taint: Mapping[str, str]) -> bool:
-    """Whether one of the pod's tolerations covers a taint."""
+    """True if one of the pod's tolerations covers a taint."""
     return any(covers(each, taint) for each in spec.get("tolerations") or [])
 
 
 def covers(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
-    """Whether a toleration covers a taint."""
+    """True if a toleration covers a taint."""
     if toleration.get("effect") and toleration["effect"] != taint["effect"]:
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
@@ -139,7 +139,7 @@ def covers(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
 
 
 def matches_node(spec: Obj, node: Obj) -> bool:
-    """Whether nodeSelector and the required node affinity select a node."""
+    """True if nodeSelector and the required node affinity select a node."""
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
@@ -199,7 +199,7 @@ def _used_ratio(view: NodeView, name: str, asked: int) -> float:
 
 
 def owners_of(pod: Obj) -> list[str]:
-    """The uids of the owners whose pods are spread over nodes: those of Jobs are not."""
+    """The uids of the owners with pods spread over nodes: all but Jobs."""
     return [each["uid"] for each in pod["metadata"].get("ownerReferences") or [] if each["kind"] != "Job"]
 
 

@@ -1,4 +1,4 @@
-"""Garbage collection: objects whose owners are gone, and the finalizers that orphan or wait for dependents."""
+"""Garbage collection: objects without their owners, and the finalizers for orphaning and for waiting on dependents."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ IGNORED = {"events", "events.events.k8s.io"}
 
 
 class GarbageCollector(Actor):
-    """Watches every resource that is served, also those of custom resources that come later."""
+    """Watches every served resource, those of later custom resources included."""
 
     user = service_account("kube-system", "generic-garbage-collector")
     manager = "kube-controller-manager"
 
     def start(self) -> None:
-        """Follow everything that is served."""
+        """Follow every served resource."""
         self._store = self.server.store
         self._queue: WorkQueue[Ref] = WorkQueue(self.clock, self._sync, GARBAGE_S)
         self._dependents: dict[str, set[Ref]] = {}  # by uid of the owner
@@ -35,7 +35,7 @@ class GarbageCollector(Actor):
         self.follow("customresourcedefinitions.apiextensions.k8s.io", lambda _event: self.watch_new_kinds())
 
     def watch_new_kinds(self) -> None:
-        """Start to watch what is served since; called for custom resources by itself."""
+        """Start to watch resources served since the last call; a custom resource calls it by itself."""
         for kind in self.server.kinds.all():
             if kind.storage not in self._watched and kind.storage not in IGNORED:
                 self._watched.add(kind.storage)
@@ -67,7 +67,7 @@ class GarbageCollector(Actor):
             self._queue.add(found[0])
 
     def _owner(self, reference: Obj, namespace: str) -> tuple[Ref, Obj] | None:
-        """The object that a reference names, if it is that one."""
+        """The object named by a reference, if its uid agrees."""
         kind = self.server.kinds.of(reference["apiVersion"], reference["kind"])
         if kind is None:
             return None
@@ -102,7 +102,7 @@ class GarbageCollector(Actor):
         self._drop(resource, owner, ORPHAN)
 
     def _foreground(self, resource: str, owner: Obj) -> None:
-        """Delete the dependents; the owner goes when those that block it are gone."""
+        """Delete the dependents; the owner goes after the blocking ones."""
         uid = owner["metadata"]["uid"]
         blocked = False
         for kind, key in sorted(self._dependents.get(uid, ())):
@@ -121,7 +121,7 @@ class GarbageCollector(Actor):
         patch(self.client, resource, obj, {"metadata": {"finalizers": left or None}})
 
     def _collect(self, resource: str, obj: Obj) -> None:
-        """Delete an object none of whose owners is there; forget those that are gone if others are left."""
+        """Delete an object without a living owner; if some live, forget the others."""
         references = obj["metadata"].get("ownerReferences") or []
         if not references:
             return

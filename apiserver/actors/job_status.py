@@ -1,4 +1,4 @@
-"""What the Job controller concludes from the pods of a Job: counts, indexes, backoff and the end. Pure functions."""
+"""Conclusions of the Job controller from the pods of a Job: counts, indexes, backoff and end. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REACHED_TEXT = "Reached expected number of succeeded pods"
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a Job ends: the condition that announces it, the one that states it, reason and message."""
+    """The end of a Job: the announcing condition, the final condition, reason and message."""
 
     target: str
     final: str
@@ -33,7 +33,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Failures since the last success, and when the last of them was."""
+    """Failures since the last success, and the time of the last failure."""
 
     failures: int = 0
     last: datetime | None = None
@@ -46,7 +46,7 @@ class Backoff:
         return max(wait_s - (now - self.last).total_seconds(), 0.0)
 
     def after(self, succeeded: Sequence[Obj], failed: Sequence[Obj]) -> Backoff:
-        """With pods that ended since."""
+        """The backoff after further ended pods."""
         times = sorted(finished_at(pod) for pod in failed)
         if not succeeded:
             return Backoff(self.failures + len(times), times[-1]) if times else self
@@ -56,7 +56,7 @@ class Backoff:
 
 
 def finished_at(pod: Obj) -> datetime:
-    """When a pod ended: its containers, else its deletion, else its condition Ready, else its creation."""
+    """End of a pod: the end of its containers, else its deletion, else its condition Ready, else its creation."""
     ends = [
         each["state"]["terminated"]["finishedAt"]
         for each in (pod.get("status") or {}).get("containerStatuses") or []
@@ -72,22 +72,22 @@ def finished_at(pod: Obj) -> datetime:
 
 
 def is_finished(job: Obj) -> bool:
-    """Whether it is Complete or Failed."""
+    """True if the Job is Complete or Failed."""
     return any(condition(job, name).get("status") == "True" for name in ("Complete", "Failed"))
 
 
 def is_tracked(pod: Obj) -> bool:
-    """Whether the pod is not counted yet."""
+    """True if the pod is still uncounted."""
     return TRACKING in (pod["metadata"].get("finalizers") or [])
 
 
 def replaces_only_failed(job: Obj) -> bool:
-    """Whether pods that terminate still count until they are over."""
+    """True if terminating pods count until their end."""
     return bool(job["spec"].get("podReplacementPolicy") == "Failed")
 
 
 def counts_as_failed(pod: Obj, job: Obj) -> bool:
-    """Failed, or on its way out where that is enough."""
+    """True for a failed pod, and for a terminating one unless the Job replaces only failed pods."""
     phase = (pod.get("status") or {}).get("phase")
     if phase == "Failed":
         return True
@@ -95,7 +95,7 @@ def counts_as_failed(pod: Obj, job: Obj) -> bool:
 
 
 def policy_action(job: Obj, pod: Obj) -> str:
-    """The action of the first rule of podFailurePolicy that matches a failed pod; "Count" if none does."""
+    """The action of the first rule of podFailurePolicy to match a failed pod; "Count" if none does."""
     for rule in (job["spec"].get("podFailurePolicy") or {}).get("rules") or []:
         if _matches_codes(rule.get("onExitCodes"), pod) or _matches_conditions(rule.get("onPodConditions"), pod):
             return str(rule["action"])
@@ -118,7 +118,7 @@ def _matches_conditions(wanted: Sequence[Obj] | None, pod: Obj) -> bool:
 
 
 def policy_failure(job: Obj, pods: Iterable[Obj]) -> End | None:
-    """The end of a Job whose podFailurePolicy says FailJob for one of its pods."""
+    """The end of a Job by the action FailJob of its podFailurePolicy for one of its pods."""
     for pod in pods:
         if (pod.get("status") or {}).get("phase") == "Failed" and policy_action(job, pod) == "FailJob":
             where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -127,17 +127,17 @@ def policy_failure(job: Obj, pods: Iterable[Obj]) -> End | None:
 
 
 def failure(reason: str, message: str) -> End:
-    """The end of a Job that fails."""
+    """The end of a failing Job."""
     return End("FailureTarget", "Failed", reason, message)
 
 
 def success() -> End:
-    """The end of a Job that did what it was for."""
+    """The end of a successful Job."""
     return End("SuccessCriteriaMet", "Complete", "CompletionsReached", REACHED_TEXT)
 
 
 def announced_end(job: Obj) -> End | None:
-    """The end that the status announces already."""
+    """The end announced by the status."""
     for target, final in (("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")):
         found = condition(job, target)
         if found.get("status") == "True":
@@ -172,13 +172,13 @@ def indexes_text(indexes: Iterable[int]) -> str:
 
 
 def missing_indexes(job: Obj, taken: set[int], count: int) -> list[int]:
-    """The first `count` indexes that neither succeeded nor run."""
+    """The first `count` indexes outside `taken` (succeeded or running)."""
     completions = job["spec"].get("completions") or 0
     return [each for each in range(completions) if each not in taken][:count]
 
 
 def removal_order(pod: Obj) -> tuple[object, ...]:
-    """Which pods go first when there are too many: not bound, not running, not ready, then the youngest."""
+    """Order of removal of surplus pods: not bound, not running, not ready, then the youngest."""
     phase = (pod.get("status") or {}).get("phase", "")
     ready = condition(pod, "Ready").get("status") == "True"
     bound = bool(pod["spec"].get("nodeName"))
@@ -187,7 +187,7 @@ def removal_order(pod: Obj) -> tuple[object, ...]:
 
 
 def pod_of(job: Obj, index: int | None) -> Obj:
-    """A pod from the template, with its owner and the finalizer that tracks it. `index` is that of an indexed Job."""
+    """A pod from the template, with its owner and the tracking finalizer. `index` is that of an indexed Job."""
     template, metadata = job["spec"]["template"], job["metadata"]
     made = dict(template.get("metadata") or {})
     spec = dict(template["spec"])
@@ -214,7 +214,7 @@ def _with_index_env(container: Obj) -> Obj:
 
 
 def owner_reference(api_version: str, kind: str, owner: Obj) -> Obj:
-    """The reference of an object to the controller that made it."""
+    """The reference of an object to its controller."""
     metadata = owner["metadata"]
     return {
         "apiVersion": api_version,

@@ -23,7 +23,7 @@ Obj = dict[str, Any]
 
 @dataclass(slots=True)
 class _Sync:
-    """One look at a Job and its pods, and what is to be written."""
+    """One look at a Job and its pods, and the pending writes."""
 
     job: Obj  # with a status of its own that is changed in place
     pods: list[Obj]
@@ -47,13 +47,13 @@ class _Sync:
 
     @property
     def uncounted(self) -> Obj:
-        """Pods that are over, not in the counters yet."""
+        """Ended pods outside the counters so far."""
         found: Obj = self.status["uncountedTerminatedPods"]
         return found
 
 
 class JobController(Actor):
-    """Creates, counts and deletes the pods of Jobs that name no other controller, and removes Jobs after their TTL."""
+    """Creates, counts and deletes the pods of Jobs naming no other controller, and removes Jobs after their TTL."""
 
     user = service_account("kube-system", "job-controller")
     manager = "kube-controller-manager"
@@ -113,7 +113,7 @@ class JobController(Actor):
             self._orphans.add(name_of(pod))
 
     def _is_counted(self, pod: Obj) -> bool:
-        """Whether a Job that goes on counts the pod."""
+        """True if an unfinished Job counts the pod."""
         owner = controller_of(pod)
         if owner is None or owner["kind"] != "Job":
             return False
@@ -121,7 +121,7 @@ class JobController(Actor):
         return job is not None and job["metadata"]["uid"] == owner["uid"] and not is_finished(job)
 
     def _sync_orphan(self, key: Name) -> None:
-        """Remove the finalizer of a pod that no Job counts."""
+        """Remove the finalizer of a pod counted by no Job."""
         pod = self._store.get("pods", *key)
         if pod is not None and is_tracked(pod) and not self._is_counted(pod):
             self._release([pod])
@@ -184,7 +184,7 @@ class JobController(Actor):
         return sync
 
     def _decide_end(self, sync: _Sync) -> None:
-        """Whether the Job ends because of what happened already."""
+        """Set the end of the Job if a past event causes it."""
         job, spec = sync.job, sync.job["spec"]
         sync.end = job_status.announced_end(job) or job_status.policy_failure(job, sync.pods)
         if sync.end is not None:
@@ -199,7 +199,7 @@ class JobController(Actor):
                 self._at_deadline(name_of(job), job)
 
     def _manage(self, sync: _Sync) -> Iterator[float]:
-        """Create or delete pods so that as many run as should."""
+        """Create or delete pods up to the wanted number."""
         spec = sync.job["spec"]
         if spec.get("suspend"):
             yield from self._delete_pods(sync, sorted(sync.active, key=job_status.removal_order), release=True)
@@ -277,7 +277,7 @@ class JobController(Actor):
         return True
 
     def _track(self, sync: _Sync) -> Iterator[float]:
-        """Note the pods that are over, then release and count them: two writes, so that none is counted twice."""
+        """Note the ended pods, then release and count them: two writes, against a double count."""
         job, end = sync.job, sync.end
         over = []
         sync.changed |= self._count(sync)
@@ -361,13 +361,13 @@ class JobController(Actor):
         sync.job = sync.job | {"metadata": stored["metadata"]}
 
     def _release(self, pods: Sequence[Obj]) -> None:
-        """Remove the finalizer that tracks pods."""
+        """Remove the tracking finalizer of pods."""
         for pod in pods:
             left = [each for each in pod["metadata"].get("finalizers") or [] if each != job_status.TRACKING]
             patch(self.client, "pods", pod, {"metadata": {"finalizers": left or None}})
 
     def _expire(self, job: Obj) -> None:
-        """Delete a finished Job when its TTL is over (the TTL-after-finished controller)."""
+        """Delete a finished Job at the end of its TTL (the TTL-after-finished controller)."""
         ttl_s = job["spec"].get("ttlSecondsAfterFinished")
         if ttl_s is None or is_terminating(job):
             return

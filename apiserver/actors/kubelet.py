@@ -1,4 +1,4 @@
-"""Kubelets: pods that are bound start, run, stop and fail; a node can fall silent."""
+"""Kubelets: bound pods start, run, stop and fail; a node can fall silent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def every_node(_node: Obj) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KubeletOptions:
-    """Which nodes have a kubelet, the prefix of the annotations that it obeys, its field manager and version."""
+    """The nodes with a kubelet, the prefix of its annotations, its field manager and version."""
 
     served: Served = every_node
     annotations: str = "kubelet.playground"
@@ -46,7 +46,7 @@ class KubeletOptions:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How a pod behaves: annotations `start-delay`, `run-seconds`, `exit-code`, `stop-seconds`, `stop-exit-code`."""
+    """Behaviour of a pod: annotations `start-delay`, `run-seconds`, `exit-code`, `stop-seconds`, `stop-exit-code`."""
 
     start_s: float
     run_s: float | None  # None: until it is stopped
@@ -56,7 +56,7 @@ class Life:
 
 
 def life_of(pod: Obj, prefix: str) -> Life:
-    """How a pod behaves by its annotations; an annotation that is no number is ignored."""
+    """Behaviour of a pod by its annotations; an annotation without a number is ignored."""
     annotations = pod["metadata"].get("annotations") or {}
 
     def number(name: str, default: float) -> float:
@@ -89,7 +89,7 @@ class _Held:
 
 
 class Kubelet(Actor):
-    """The kubelets of all nodes that the options choose. Nothing happens to pods of other nodes."""
+    """The kubelets of all nodes chosen by the options. Nothing happens to pods of other nodes."""
 
     user = NODES
     process = KUBELET
@@ -114,22 +114,22 @@ class Kubelet(Actor):
         self.follow("nodes", self._on_node)
 
     def silence(self, node: str) -> None:
-        """The node is lost: no heartbeats, and nobody sees what its pods do."""
+        """The node is lost: no heartbeats, and its pods act unseen."""
         self._silent.setdefault(node, self._timeline.now_us)
 
     def resume(self, node: str) -> None:
-        """The node is back: what became due meanwhile is done, and pods that were deleted stop."""
+        """The node is back: overdue actions run, and deleted pods stop."""
         self._silent.pop(node, None)
         for callback in self._missed.pop(node, ()):
             callback()
         self._look_at(node)
 
     def beat(self) -> None:
-        """A heartbeat of all nodes that are not silent."""
+        """A heartbeat of all nodes but the silent ones."""
         self._beat_us = self._timeline.now_us
 
     def heard_us(self, node: Obj) -> int | None:
-        """When the kubelet of a node was last heard; None for a node that has none."""
+        """Last heartbeat of the kubelet of a node (us); None for a node without a kubelet."""
         name = node["metadata"]["name"]
         if name in self._silent:
             return self._silent[name]
@@ -145,7 +145,7 @@ class Kubelet(Actor):
                 (self.resume if served else self.silence)(name)
 
     def _later(self, held: _Held, delay_s: float, callback: Callback) -> Timer:
-        """Call back after a delay, or when the node is back."""
+        """Call back after a delay, or after that at the return of a silent node."""
 
         def due() -> None:
             if held.node in self._silent:
@@ -236,7 +236,7 @@ class Kubelet(Actor):
         held.timer = self._later(held, start_s, lambda: self._start(name, uid))
 
     def _refusal(self, pod: Obj, held: _Held) -> tuple[str, str] | None:
-        """Reason and message if the devices that the pod asks for are taken."""
+        """Reason and message if the devices requested by the pod are taken."""
         node = self._store.get("nodes", "", held.node) or {}
         allocatable = (node.get("status") or {}).get("allocatable") or {}
         for resource, amount in held.asked.items():
@@ -271,7 +271,7 @@ class Kubelet(Actor):
         self._forget(name)
 
     def _stop(self, name: Name, held: _Held, pod: Obj) -> None:
-        """The pod stops after its own time or when its grace ends, whichever is first."""
+        """The pod stops after its own time or at the end of its grace: the earlier of the two."""
         grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds", 0))
         life = life_of(pod, self._options.annotations)
         wait_s = min(life.stop_s, grace_s) + KUBELET_NOTICES_S

@@ -25,14 +25,14 @@ mig-configs:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One GPU: whether MIG is on, and how many instances of each profile there are."""
+    """One GPU: its MIG mode, and its number of instances by profile."""
 
     enabled: bool = False
     instances: Mapping[str, int] = field(default_factory=dict)
 
 
 class UnknownConfigError(ValueError):
-    """The file has no usable layout of that name."""
+    """The file lacks a usable layout of this name."""
 
 
 def layouts_of(text: str, name: str, gpus: int) -> tuple[Layout, ...]:
@@ -80,7 +80,7 @@ def counts_of(layouts: Sequence[Layout]) -> dict[str, int]:
 
 
 def resources_of(layouts: Sequence[Layout], strategy: str) -> dict[str, int]:
-    """What the device plugin offers: `mixed` names a resource for each profile, `single` calls every instance a GPU."""
+    """Resources of the device plugin: `mixed` names one for each profile, `single` calls every instance a GPU."""
     whole = sum(not layout.enabled for layout in layouts)
     counts = counts_of(layouts)
     if strategy == "single":
@@ -91,7 +91,7 @@ def resources_of(layouts: Sequence[Layout], strategy: str) -> dict[str, int]:
 def labels_of(
     layouts: Sequence[Layout], strategy: str, product: str, gpu_memory_mib: str, memory_mib: Mapping[str, int]
 ) -> dict[str, str]:
-    """What feature discovery says of the layout. Amounts that are not known (`memory_mib` by profile) are left out."""
+    """Labels of feature discovery for the layout, without unknown amounts (`memory_mib` by profile)."""
     counts = counts_of(layouts)
     if strategy == "single" and len(counts) == 1:
         [(profile, count)] = counts.items()

@@ -1,6 +1,6 @@
-"""NVIDIA's MIG manager, with what the device plugin and feature discovery do after it.
+"""NVIDIA's MIG manager, and the acts of the device plugin and feature discovery after it.
 
-Written from the sources of mig-parted (2026-08-21) and k8s-device-plugin (2026-08-19); there is no recording of it.
+Written from the sources of mig-parted (2026-08-21) and k8s-device-plugin (2026-08-19); no recording of it exists.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FAMILY = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 @dataclass(slots=True)
 class MigOptions:
-    """How the managers are set up, and what goes wrong on which node.
+    """Setup of the managers, and their faults by node.
 
     `config_map` is namespace and name of the file (key config.yaml); without it the file has all-disabled and
     all-enabled. `memory_mib` is the memory of an instance by profile, for the labels.
@@ -78,7 +78,7 @@ class _Manager:
 class MigManager(Actor):
     """The MIG managers of all nodes with the label nvidia.com/mig.capable=true.
 
-    A manager acts when the value of nvidia.com/mig.config changes, and only on the last value. A wait for clients that
+    A manager acts on a change of nvidia.com/mig.config, and only on the last value. A wait for clients that
     do not go ends after its time without a state: `pending` stays, and so do the paused labels, until a new value is
     set. After a first success a failure leaves the clients paused as well.
     """
@@ -99,13 +99,13 @@ class MigManager(Actor):
         self.follow("nodes", self._on_node)
 
     def restart(self, node: str) -> None:
-        """The manager process of a node starts anew: it forgets its success and acts on the value that is set."""
+        """The manager process of a node starts anew: it forgets its success and acts on the present value."""
         held = self._managers[node]
         held.acted_on, held.busy, held.succeeded = "", False, False
         self._act(node)
 
     def layouts(self, node: str) -> tuple[Layout, ...]:
-        """How the GPUs of a node are cut now. Raises KeyError for a node without a manager."""
+        """The present cut of the GPUs of a node. Raises KeyError for a node without a manager."""
         return self._managers[node].layouts
 
     def _on_node(self, event: Event) -> None:
@@ -121,7 +121,7 @@ class MigManager(Actor):
         self._act(name)
 
     def _found(self, node: Obj, labels: Mapping[str, str]) -> _Manager:
-        """The hardware of a node that is new: cut as its successful configuration says, else whole."""
+        """The hardware of a new node: cut as its successful configuration says, else whole."""
         capacity = (node.get("status") or {}).get("capacity") or {}
         gpus = int(labels.get("nvidia.com/gpu.count") or capacity.get("nvidia.com/gpu") or 0)
         layouts = tuple(Layout() for _ in range(gpus))
@@ -229,7 +229,7 @@ class MigManager(Actor):
         self._label(name, new)
 
     def _offer(self, name: str, resources: Mapping[str, int]) -> None:
-        """Capacity and allocatable of the GPUs; what is not offered any more stays as 0."""
+        """Capacity and allocatable of the GPUs; a resource no longer offered stays as 0."""
         node = self._store.get("nodes", "", name)
         if node is None:
             return
@@ -248,7 +248,7 @@ class MigManager(Actor):
         return any((pod["metadata"].get("labels") or {}).get("app") == app for pod in self._pods(node))
 
     def _in_use(self, node: str) -> bool:
-        """Whether a pod holds a GPU or an instance: they cannot be cut anew."""
+        """True if a pod holds a GPU or an instance: they cannot be cut anew."""
         return any(
             amount and resource.startswith(FAMILY)
             for pod in self._pods(node)

@@ -1,4 +1,4 @@
-"""Namespaces: what a new one is given, and the end of one that is deleted."""
+"""Namespaces: the objects of a new one, and the end of a deleted one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _ends(obj: Obj) -> bool:
 
 
 class Namespaces(Actor):
-    """Gives each namespace the account `default` and the bundle of certificates; empties those that are deleted."""
+    """Gives each namespace the account `default` and the bundle of certificates; empties deleted ones."""
 
     user = service_account("kube-system", "namespace-controller")
     manager = "kube-controller-manager"
@@ -60,7 +60,7 @@ class Namespaces(Actor):
             return  # the namespace is going away
 
     def _empty(self, namespace: str) -> None:
-        """Delete all that is in it; when nothing is left, let go of it."""
+        """Delete the objects in a namespace; after the last of them, remove its finalizer."""
         store = self.server.store
         if store.get("namespaces", "", namespace) is None:
             return

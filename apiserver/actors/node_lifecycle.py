@@ -58,7 +58,7 @@ NORMAL, PARTIAL, FULL = "Normal", "PartialDisruption", "FullDisruption"
 
 @dataclass(slots=True)
 class _Zone:
-    """Nodes of one zone that wait for their taint NoExecute."""
+    """Nodes of one zone waiting for their taint NoExecute."""
 
     state: str = "Initial"
     every_s: float | None = NODE_EVERY_S  # between two taints; None: no taints
@@ -70,7 +70,7 @@ class NodeLifecycle(Actor):
     """Keeps labels and taints, and looks at the heartbeats of nodes.
 
     A node without a kubelet is judged from its second heartbeat on (Ready.lastHeartbeatTime or its Lease); before that
-    it keeps the conditions that somebody wrote. A real controller takes it for lost after 50 s.
+    it keeps the conditions it was given. A real controller takes it for lost after 50 s.
     """
 
     user = service_account("kube-system", "node-controller")
@@ -119,7 +119,7 @@ class NodeLifecycle(Actor):
             self.client.patch("nodes", "", name, {"metadata": {"labels": wanted}})
 
     def _sync_taints(self, name: str) -> None:
-        """The taints NoSchedule that the conditions ask for. A node without Ready counts as not ready."""
+        """Set the taints NoSchedule called for by the conditions. A node without Ready counts as not ready."""
         node = self._store.get("nodes", "", name)
         if node is None:
             return
@@ -131,7 +131,7 @@ class NodeLifecycle(Actor):
         self._swap(node, [(key, "NoSchedule") for key in wanted], [(key, "NoSchedule") for key in held])
 
     def _swap(self, node: Obj, wanted: Sequence[Taint], held: Sequence[Taint]) -> None:
-        """Add the wanted taints, then remove those of the held ones that nobody wants: a write each."""
+        """Add the wanted taints, then remove the unwanted ones among the held: a write each."""
         old: list[Obj] = node["spec"].get("taints") or []
         now = stamp(self._timeline.now)
         present = taints_of(node)
@@ -153,7 +153,7 @@ class NodeLifecycle(Actor):
         self._timeline.at_us(due_us, lambda: self._check(late=self._timeline.now_us > due_us))
 
     def _check(self, *, late: bool) -> None:
-        """Look for nodes whose heartbeats are overdue, and for those that are back. A late look knows no heartbeats."""
+        """Look for nodes with overdue heartbeats, and for those back again. A late look knows no heartbeats."""
         self._look_again()
         if late:
             return
@@ -197,7 +197,7 @@ class NodeLifecycle(Actor):
         return heard_us is not None and self._timeline.now_us - max(heard_us, self._reset_us) >= NODE_GRACE_S * US
 
     def _shown_us(self, node: Obj) -> int | None:
-        """When a heartbeat of a node without a kubelet was seen; None before its second."""
+        """Last heartbeat seen of a node without a kubelet (us); None before its second."""
         lease = self._store.get(LEASES, LEASE_NAMESPACE, node["metadata"]["name"]) or {"spec": {}}
         beat = (condition(node, "Ready").get("lastHeartbeatTime"), lease["spec"].get("renewTime"))
         uid = node["metadata"]["uid"]
@@ -206,7 +206,7 @@ class NodeLifecycle(Actor):
         return self._shown[uid][1]
 
     def _lose(self, node: Obj) -> str:
-        """All that a kubelet reports is unknown from now on."""
+        """All conditions reported by a kubelet are unknown from now on."""
         now = stamp(self._timeline.now)
         conditions = (node.get("status") or {}).get("conditions") or []
         for kind in REPORTED:
@@ -230,7 +230,7 @@ class NodeLifecycle(Actor):
     # taints NoExecute
 
     def _reach(self, node: Obj) -> None:
-        """A node that is ready, or that must not be emptied: no taint NoExecute of ours."""
+        """Remove our taints NoExecute from a node: one ready again, or not to be emptied."""
         self._swap(node, [], [(UNREACHABLE, "NoExecute"), (NOT_READY, "NoExecute")])
         waiting = self._zones[zone_of(node)].waiting
         if node["metadata"]["name"] in waiting:
@@ -261,7 +261,7 @@ class NodeLifecycle(Actor):
                     self._swap(node, [(key, "NoExecute")], [])
 
     def _judge_zones(self, ready: dict[str, list[bool]], nodes: Sequence[Obj]) -> None:
-        """Empty nodes slowly where most of a zone is lost, and none at all where everything is."""
+        """Empty nodes slowly in a zone with most nodes lost, and none at all if all nodes of all zones are lost."""
         states = {zone: zone_state(each) for zone, each in ready.items()}
         for gone in self._zones.keys() - states:
             del self._zones[gone]
@@ -294,13 +294,13 @@ def taints_of(node: Obj) -> list[Taint]:
 
 
 def zone_of(node: Obj) -> str:
-    """The region and zone that its labels name."""
+    """The region and zone named by the labels of a node."""
     labels = node["metadata"].get("labels") or {}
     return "/".join(labels.get(name, "") for name in ZONE_LABELS)
 
 
 def zone_state(ready: Sequence[bool]) -> str:
-    """How much of a zone is lost."""
+    """State of a zone by its lost nodes: full, partial or normal disruption."""
     lost = ready.count(False)
     if lost == len(ready):
         return FULL

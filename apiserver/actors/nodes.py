@@ -1,4 +1,4 @@
-"""The part of kubelets that reports nodes: conditions, and versions of what runs there."""
+"""The reports of kubelets on nodes: conditions, and versions of the software."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 
 
 class NodeAgent(Actor):
-    """Reports a node when it appears, and when it was taken for lost. A heartbeat changes no object."""
+    """Reports a node at its appearance, and after it was taken for lost. A heartbeat changes no object."""
 
     user = NODES
     process = KUBELET

@@ -1,4 +1,4 @@
-"""Small things that actors do with objects."""
+"""Small operations of actors on objects."""
 
 from __future__ import annotations
 

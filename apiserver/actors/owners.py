@@ -1,4 +1,4 @@
-"""What controllers of pods share: owners of one resource, what they own, and what they adopt and let go."""
+"""The shared part of controllers of pods: owners of one resource, their objects, adoption and release."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pod_from(template: Obj, metadata: Obj) -> Obj:
 
 
 def available_in_s(pod: Obj, min_ready_s: int, clock: Clock) -> float | None:
-    """When a pod counts as available: 0 if it does; None while it is not ready."""
+    """Time until a pod counts as available (s): 0 if it does now; None while it is not ready."""
     if not is_ready(pod):
         return None
     since = condition(pod, "Ready").get("lastTransitionTime")
@@ -59,7 +59,7 @@ class Owners(Actor):
     manager = "kube-controller-manager"
 
     def start(self) -> None:
-        """Follow the owners and what they own."""
+        """Follow the owners and their objects."""
         self._store = self.server.store
         self._timeline = self.clock
         self._events = Recorder(self.client, self._timeline, self.account)
@@ -127,10 +127,10 @@ class Owners(Actor):
 
     @abstractmethod
     def sync(self, owner: Obj, held: list[Obj]) -> None:
-        """Bring what is owned to what the owner asks for, and state it."""
+        """Bring the held objects to the owner's specification, and write its status."""
 
     def _state(self, owner: Obj, status: Obj, *shown: str) -> None:
-        """Write the status if it differs. What is 0 is left out, but for what is named."""
+        """Write the status if it differs. Fields of 0 are left out, except the `shown` ones."""
         status = {name: value for name, value in status.items() if name in shown or value not in (0, None, [])}
         status["observedGeneration"] = owner["metadata"].get("generation", 1)
         if status != (owner.get("status") or {}):

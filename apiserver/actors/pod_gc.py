@@ -1,4 +1,4 @@
-"""The pod garbage collector: pods that no kubelet will end, since their node is gone or they never had one."""
+"""The pod garbage collector: pods beyond any kubelet, with a lost node or none from the start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 class PodGarbage(Actor):
-    """Looks every 20 s, and believes that a node is gone when it was missing 40 s before as well."""
+    """Looks every 20 s, and takes a node for gone if it was missing 40 s before as well."""
 
     user = service_account("kube-system", "pod-garbage-collector")
     manager = "kube-controller-manager"
@@ -62,7 +62,7 @@ class PodGarbage(Actor):
                     self._remove(pod, orphan=True)
 
     def _will_not_end(self, pod: Obj) -> bool:
-        """A pod that terminates without a node, or on one that somebody declared out of service."""
+        """True for a terminating pod without a node, or on a lost node tainted out of service."""
         node = self._store.get("nodes", "", pod["spec"].get("nodeName", ""))
         if node is None:
             return not pod["spec"].get("nodeName")

@@ -13,14 +13,14 @@ SIGTERM = 143
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where a pod runs: the address of its node, and its own."""
+    """The place of a pod: the address of its node, and its own."""
 
     node_ip: str
     pod_ip: str
 
 
 def containers_of(pod: Obj) -> list[str]:
-    """Names of the containers that do the work."""
+    """Names of the containers, init containers excluded."""
     return [container["name"] for container in pod["spec"]["containers"]]
 
 
@@ -90,14 +90,14 @@ def lost(pod: Obj, now: str) -> Obj:
 
 
 def disrupted(pod: Obj, now: str, reason: str, message: str) -> list[Obj]:
-    """The conditions of a pod that something is about to delete."""
+    """The conditions of a pod about to be deleted."""
     new = {"type": "DisruptionTarget", "observedGeneration": pod["metadata"].get("generation", 1), "status": "True"}
     new |= {"lastProbeTime": None, "lastTransitionTime": now, "reason": reason, "message": message}
     return with_condition((pod.get("status") or {}).get("conditions") or [], new)
 
 
 def is_ready(pod: Obj) -> bool:
-    """Whether the condition Ready is True."""
+    """True if the condition Ready is True."""
     return condition(pod, "Ready").get("status") == "True"
 
 
@@ -107,22 +107,22 @@ def phase_of(pod: Obj) -> str:
 
 
 def is_terminal(pod: Obj) -> bool:
-    """Whether it succeeded or failed."""
+    """True if the pod succeeded or failed."""
     return phase_of(pod) in {"Succeeded", "Failed"}
 
 
 def is_terminating(pod: Obj) -> bool:
-    """Whether it is deleted and still there."""
+    """True if the pod is deleted and still there."""
     return "deletionTimestamp" in pod["metadata"]
 
 
 def is_active(pod: Obj) -> bool:
-    """Whether it runs or will run: neither over nor deleted."""
+    """True if the pod runs or will run: neither over nor deleted."""
     return not is_terminal(pod) and not is_terminating(pod)
 
 
 def condition(obj: Obj, name: str) -> Obj:
-    """A condition of an object; empty if it has none of that type."""
+    """A condition of an object; empty if it has none of the type."""
     for each in (obj.get("status") or {}).get("conditions") or []:
         if each["type"] == name:
             found: Obj = each
@@ -160,7 +160,7 @@ def _conditions(
     sandbox: bool | None = None,
     initialized: str = "",
 ) -> list[Obj]:
-    """The kubelet's four conditions in front of those of others, or in the places that they have."""
+    """The kubelet's four conditions in front of those of others, or in their present places."""
     generation = pod["metadata"].get("generation", 1)
 
     def made(name: str, *, true: bool, why: str = "", text: str = "") -> Obj:

@@ -1,4 +1,4 @@
-"""Which pods kube-scheduler removes to make room for one of higher priority."""
+"""The pods removed by kube-scheduler to make room for one of higher priority."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Obj = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node, the pods to remove there, and how many of them are under a budget that allows none."""
+    """A node, the pods to remove there, and the number of them under an exhausted budget."""
 
     view: NodeView
     victims: tuple[Obj, ...]
@@ -28,7 +28,7 @@ def priority_of(pod: Obj) -> int:
 
 
 def waits_for_victims(pod: Obj, nominated: NodeView | None) -> bool:
-    """Whether a pod of lower priority is going from the node that this pod was promised."""
+    """True if a pod of lower priority is leaving the node promised to this pod."""
     if nominated is None:
         return False
     return any(is_terminating(each) and priority_of(each) < priority_of(pod) for each in nominated.pods.values())
@@ -37,7 +37,7 @@ def waits_for_victims(pod: Obj, nominated: NodeView | None) -> bool:
 def preempt(
     pod: Obj, asked: Milli, views: Sequence[NodeView], misfits: dict[str, Misfit], budgets: Sequence[Obj]
 ) -> Candidate | str:
-    """The best node with its victims, or the text that states why there is none. `misfits` is by name of node."""
+    """The best node with its victims, or a text with the reasons for a miss. `misfits` is by name of node."""
     found: list[Candidate] = []
     reasons: list[str] = []
     for view in views:
@@ -73,7 +73,7 @@ def _started(pod: Obj) -> str:
 
 
 def _victims(pod: Obj, asked: Milli, view: NodeView, budgets: Sequence[Obj]) -> Candidate | tuple[str, ...]:
-    """All pods of lower priority, less those that can stay; the reasons if even all of them are not enough."""
+    """All pods of lower priority, less those able to stay; the reasons if even all of them are too few."""
     lower = [each for each in view.pods.values() if priority_of(each) < priority_of(pod)]
     if not lower:
         return (NO_VICTIMS,)
@@ -97,7 +97,7 @@ def _victims(pod: Obj, asked: Milli, view: NodeView, budgets: Sequence[Obj]) -> 
 
 
 def _protected(pods: Sequence[Obj], budgets: Sequence[Obj]) -> list[Obj]:
-    """Pods whose loss a PodDisruptionBudget does not allow, each budget counted down in order."""
+    """Pods protected by a PodDisruptionBudget, each budget counted down in order."""
     allowed = {id(each): int((each.get("status") or {}).get("disruptionsAllowed", 0)) for each in budgets}
     found = []
     for pod in pods:

@@ -1,4 +1,4 @@
-"""The queue of keys that a controller works on."""
+"""The work queue of a controller: keys of objects."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LAST_RETRY_S = 1000.0
 
 
 class WorkQueue(Generic[Key]):
-    """Keys that wait to be synced, as in client-go: each at most once, the earliest time counts.
+    """Keys waiting for their sync, as in client-go: each at most once, the earliest time counts.
 
     `sync` is called by the timeline `latency_s` after its key became due. A StatusError is retried, later each time.
-    `sync` may be a generator that yields the seconds that a write takes: a key that is added meanwhile waits.
+    `sync` may be a generator of the seconds for each write: a key added meanwhile waits.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class WorkQueue(Generic[Key]):
             self._timeline.at(self._latency_s, lambda: self._run(key))
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Sync a key after a delay, or when it is due already earlier."""
+        """Sync a key after a delay, or earlier if it is due earlier already."""
         if delay_s <= 0:
             self.add(key)
             return

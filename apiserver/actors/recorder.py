@@ -15,7 +15,7 @@ COMBINED = "(combined from similar events): "
 
 
 class Recorder:
-    """Writes Events of one component, and counts those that repeat. Refused writes are dropped, as in client-go.
+    """Writes Events of one component, and counts repeated ones. Refused writes are dropped, as in client-go.
 
     `modern` chooses events.k8s.io's fields (eventTime, action, series) instead of source, count and first time.
     """
@@ -33,11 +33,11 @@ class Recorder:
         self._last_ns = 0
 
     def normal(self, obj: Obj, reason: str, message: str, action: str = "") -> None:
-        """An event that is part of the usual course."""
+        """Record an event of the usual course."""
         self._record(obj, "Normal", reason, message, action)
 
     def warning(self, obj: Obj, reason: str, message: str, action: str = "") -> None:
-        """An event that needs attention."""
+        """Record an event in need of attention."""
         self._record(obj, "Warning", reason, message, action)
 
     def _record(self, obj: Obj, kind: str, reason: str, message: str, action: str) -> None:

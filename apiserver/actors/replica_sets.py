@@ -1,4 +1,4 @@
-"""ReplicaSets: pods of one version in the number that is asked for."""
+"""ReplicaSets: pods of one version in the requested number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILURE = "ReplicaFailure"
 
 
 class ReplicaSets(Owners):
-    """Keeps the number of pods of a ReplicaSet; pods that terminate are replaced at once."""
+    """Keeps the number of pods of a ReplicaSet; terminating pods are replaced at once."""
 
     resource = "replicasets.apps"
     kind = "ReplicaSet"
@@ -70,7 +70,7 @@ class ReplicaSets(Owners):
                 self._events.normal(owner, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
 
     def _conditions(self, owner: Obj, failed: StatusError | None) -> list[Obj]:
-        """That pods could not be created is stated until they can."""
+        """The conditions with a failure to create pods, stated up to the next success."""
         kept = [each for each in (owner.get("status") or {}).get("conditions") or [] if each["type"] != FAILURE]
         old = condition(owner, FAILURE)
         if failed is None:

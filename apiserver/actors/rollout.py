@@ -1,4 +1,4 @@
-"""What the Deployment controller concludes: sizes of ReplicaSets, status and conditions. Pure functions."""
+"""Conclusions of the Deployment controller: sizes of ReplicaSets, status and conditions. Pure functions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def scaled(value: int | str, total: int, *, up: bool) -> int:
 
 
 def is_rolling(deployment: Obj) -> bool:
-    """Whether versions are exchanged step by step."""
+    """True if versions are exchanged step by step."""
     return bool((deployment["spec"].get("strategy") or {}).get("type", "RollingUpdate") == "RollingUpdate")
 
 
 def _bounds(deployment: Obj) -> tuple[int, int]:
-    """Pods above the number, and missing pods, that a rolling update may have."""
+    """Most pods above the number, and most missing pods, in a rolling update."""
     rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     wanted = replicas_of(deployment)
     surge = scaled(rolling.get("maxSurge", 0), wanted, up=True)
@@ -52,17 +52,17 @@ def max_surge(deployment: Obj) -> int:
 
 
 def max_unavailable(deployment: Obj) -> int:
-    """Pods that may be missing."""
+    """Most missing pods."""
     return min(_bounds(deployment)[1], replicas_of(deployment)) if is_rolling(deployment) else 0
 
 
 def replicas_of(obj: Obj) -> int:
-    """Replicas that it asks for."""
+    """Requested replicas of an object."""
     return int(obj["spec"].get("replicas", 1))
 
 
 def total(sets: Iterable[Obj], name: str = "") -> int:
-    """Replicas that ReplicaSets ask for, or a count of their status."""
+    """Requested replicas of ReplicaSets, or a count of their status."""
     return sum(int((each.get("status") or {}).get(name, 0)) if name else replicas_of(each) for each in sets)
 
 
@@ -73,7 +73,7 @@ def revision_of(obj: Obj) -> int:
 
 
 def new_size(deployment: Obj, sets: Sequence[Obj], size: int) -> int:
-    """The size of the new version now, whose size is `size` and counted among `sets`."""
+    """The next size of the new version. Its present one is `size`, counted among `sets`."""
     wanted = replicas_of(deployment)
     if not is_rolling(deployment):
         return wanted
@@ -82,13 +82,13 @@ def new_size(deployment: Obj, sets: Sequence[Obj], size: int) -> int:
 
 
 def set_annotations(deployment: Obj) -> dict[str, str]:
-    """The size for which a ReplicaSet was scaled."""
+    """Annotations of a scaled ReplicaSet: the size of its Deployment, and the most pods with the surge."""
     wanted = replicas_of(deployment)
     return {DESIRED: str(wanted), MOST: str(wanted + max_surge(deployment))}
 
 
 def copied_annotations(deployment: Obj, held: Mapping[str, str], revision: int) -> dict[str, str]:
-    """The annotations of the new version: those of the Deployment, and its number, which never falls."""
+    """The annotations of the new version: those of the Deployment, and its number, never a lower one."""
     made = dict(held) | {
         name: text for name, text in (deployment["metadata"].get("annotations") or {}).items() if name not in OWN
     }
@@ -128,7 +128,7 @@ def proportions(deployment: Obj, sets: Sequence[Obj]) -> list[tuple[Obj, int]]:
 def with_deployment_condition(
     conditions: Sequence[Obj], kind: str, value: str, why: tuple[str, str], now: str
 ) -> list[Obj]:
-    """The conditions with one that moves to the end; as they are if status and reason were so already."""
+    """The conditions with one set and moved to the end; unchanged if it had this status and reason."""
     old = next((each for each in conditions if each["type"] == kind), None)
     if old is not None and (old["status"], old.get("reason")) == (value, why[0]):
         return list(conditions)
@@ -157,18 +157,18 @@ def counted(deployment: Obj, sets: Sequence[Obj], new: Obj | None, now: str) -> 
 
 
 def has_deadline(deployment: Obj) -> bool:
-    """Whether its progress is judged."""
+    """True if a deadline limits the progress."""
     return int(deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE)) != NO_DEADLINE
 
 
 def is_complete(deployment: Obj, status: Obj) -> bool:
-    """Whether all pods are of the new version, and available."""
+    """True if all pods are of the new version and available."""
     names = ("updatedReplicas", "replicas", "availableReplicas")
     return all(status.get(name, 0) == replicas_of(deployment) for name in names)
 
 
 def deadline_of(deployment: Obj) -> datetime | None:
-    """Until when a version must have made progress."""
+    """Deadline for the next progress of a version; None without one."""
     held = condition(deployment, "Progressing")
     if not held or not has_deadline(deployment) or held.get("reason") in {COMPLETE, TIMED_OUT}:
         return None
@@ -176,7 +176,7 @@ def deadline_of(deployment: Obj) -> datetime | None:
 
 
 def with_progress(deployment: Obj, status: Obj, new: Obj | None, now: datetime) -> list[Obj]:
-    """The conditions with what is known of the progress of the new version."""
+    """The conditions with the progress of the new version."""
     conditions: list[Obj] = status["conditions"]
     if not has_deadline(deployment):
         return [each for each in conditions if each["type"] != "Progressing"]
@@ -206,7 +206,7 @@ def with_progress(deployment: Obj, status: Obj, new: Obj | None, now: datetime) 
 
 
 def with_failure(conditions: Sequence[Obj], sets: Sequence[Obj], new: Obj | None) -> list[Obj]:
-    """The conditions with that of a version whose pods cannot be created; the new version comes first."""
+    """The conditions with a failure to create the pods of a version; the new version comes first."""
     found = [condition(each, "ReplicaFailure") for each in ([new] if new is not None else []) + list(sets)]
     failure = next(filter(None, found), None)
     if failure is None:

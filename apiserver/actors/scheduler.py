@@ -1,4 +1,4 @@
-"""kube-scheduler: binds pods to nodes, says why it cannot, and removes pods of lower priority.
+"""kube-scheduler: binds pods to nodes, states failures with reasons, and removes pods of lower priority.
 
 It knows resources, taints, node selectors and node affinity, priorities and budgets, nominated nodes and missing volume
 claims. Affinity between pods, topology spread, ports and device claims are not looked at.
@@ -43,7 +43,7 @@ PREEMPTING = f"{NAME}: preempting to accommodate a higher priority pod"
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pod without a node: when it joined the queue, how often it was tried, and until when it is left alone."""
+    """A pod without a node: its arrival in the queue, its number of attempts, and the end of its backoff."""
 
     pod: Obj
     asked: Milli
@@ -55,7 +55,7 @@ class _Waiting:
 
 
 class Scheduler(Actor):
-    """Binds the pods that ask for `name`, one after the other: higher priorities first, then in order of arrival."""
+    """Binds the pods of the scheduler `name`, one after the other: higher priorities first, then by arrival."""
 
     user = User("system:kube-scheduler")
     manager = "kube-scheduler"
@@ -140,7 +140,7 @@ class Scheduler(Actor):
         return waits and not spec.get("schedulingGates") and spec.get("schedulerName") == self._name
 
     def _room(self, view: NodeView) -> None:
-        """Try those again that fit a node now."""
+        """Try again the waiting pods that now fit a node."""
         for held in self._waiting.values():
             if not held.active and self._misfit(held.pod, view, held.asked) is None:
                 self._again(held)
@@ -205,7 +205,7 @@ class Scheduler(Actor):
         self._bind(held, self._best(pod, asked, fitting, nominated))
 
     def _best(self, pod: Obj, asked: Milli, fitting: Sequence[NodeView], nominated: str | None) -> str:
-        """The node that was promised, else one of those with the most points."""
+        """The promised node, else one of those with the most points."""
         if any(view.name == nominated for view in fitting):
             return str(nominated)
         points = {view.name: preference(pod, view, asked) for view in fitting}
@@ -213,7 +213,7 @@ class Scheduler(Actor):
         return self.server.pick(pod, sorted(name for name, each in points.items() if each == most))
 
     def _in_turn(self, first: str | None) -> list[str]:
-        """The nodes in the order in which they are looked at: by name; of many, from where the last search ended."""
+        """The nodes in order of search: by name; of many, from the end of the last search on."""
         names = self._names
         if len(names) > ALL_BELOW:
             start = self._turn % len(names)
@@ -221,7 +221,7 @@ class Scheduler(Actor):
         return [first, *names] if first in self._views else names
 
     def _misfit(self, pod: Obj, view: NodeView, asked: Milli) -> Misfit | None:
-        """As `misfit`, with the room of pods that were promised the node and are not less important."""
+        """As `misfit`, less the room promised on the node to other pods of equal or higher priority."""
         found = misfit(pod, view, asked)
         if found is not None or not self._promised:
             return found
@@ -241,7 +241,7 @@ class Scheduler(Actor):
         return misfit(pod, full, asked)
 
     def _missing_claim(self, pod: Obj) -> str:
-        """The first volume claim of a pod that does not exist; "" if all do."""
+        """The first missing volume claim of a pod; "" if all exist."""
         namespace = pod["metadata"]["namespace"]
         for volume in pod["spec"].get("volumes") or []:
             name = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
@@ -266,7 +266,7 @@ class Scheduler(Actor):
         self._events.normal(held.pod, "Scheduled", f"Successfully assigned {namespace}/{name} to {node}", "Binding")
 
     def _make_room(self, held: _Waiting, misfits: dict[str, Misfit]) -> None:
-        """Nominate a node and remove pods there, or state why nothing helps."""
+        """Nominate a node and remove pods there, or state the reasons for a miss."""
         pod, count = held.pod, len(self._views)
         text = reasons_text(count, (reason for each in misfits.values() for reason in each.reasons))
         if not misfits:
@@ -301,7 +301,7 @@ class Scheduler(Actor):
             self._events.normal(victim, "Preempted", text, "Preempting")
 
     def _fail(self, held: _Waiting, message: str, nominated: str = "") -> None:
-        """State in the pod why it has no node, and leave it alone for a while."""
+        """State in the pod the reason of its missing node, and leave it alone for a while."""
         pod = held.pod
         old = condition(pod, "PodScheduled")
         new: Obj = {"type": "PodScheduled", "observedGeneration": pod["metadata"].get("generation", 1)}
@@ -327,14 +327,14 @@ class Scheduler(Actor):
 
 
 def enough(nodes: int) -> int:
-    """Of how many fitting nodes the best is taken (numFeasibleNodesToFind): all of up to 100, a share of more."""
+    """Number of fitting nodes to compare (numFeasibleNodesToFind): all of up to 100, a share of more."""
     if nodes <= ALL_BELOW:
         return nodes
     return max(nodes * max(50 - nodes // 125, 5) // 100, ALL_BELOW)
 
 
 def _offer(node: Obj) -> Obj:
-    """What of a node decides on whether a pod fits."""
+    """The fields of a node that decide the fit of a pod."""
     spec = node["spec"]
     return {
         "labels": node["metadata"].get("labels"),

@@ -23,7 +23,7 @@ COUNTS = ("replicas", "readyReplicas", "availableReplicas", "currentReplicas", "
 
 @dataclass(slots=True)
 class _Sync:
-    """One look at a StatefulSet: its pods by ordinal, its two revisions, and what the status will say."""
+    """One look at a StatefulSet: its pods by ordinal, its two revisions, and the counts of its next status."""
 
     owner: Obj
     pods: dict[int, Obj]
@@ -39,7 +39,7 @@ class _Sync:
 
     @property
     def ordinals(self) -> range:
-        """Of the pods that there should be."""
+        """Ordinals of the expected pods."""
         first = int((self.spec.get("ordinals") or {}).get("start", 0))
         return range(first, first + replicas_of(self.owner))
 
@@ -111,7 +111,7 @@ class StatefulSets(Owners):
         self._state(sync.owner, status, "replicas", "availableReplicas", "collisionCount")
 
     def _is_healthy(self, sync: _Sync, pod: Obj) -> bool:
-        """Whether a pod runs, is available, and stays."""
+        """True if a pod runs, is available, and stays."""
         wait_s = available_in_s(pod, sync.spec.get("minReadySeconds", 0), self._timeline)
         return phase_of(pod) == "Running" and wait_s == 0 and not is_terminating(pod)
 
@@ -119,7 +119,7 @@ class StatefulSets(Owners):
         return bool(sync.spec.get("podManagementPolicy", "OrderedReady") == "OrderedReady")
 
     def _fill(self, sync: _Sync) -> bool:
-        """Replace what ended, create what is missing; whether the rest of the sync has to wait."""
+        """Replace ended pods, create missing ones; True if the rest of the sync has to wait."""
         for ordinal in sync.ordinals:
             pod = sync.pods.get(ordinal)
             if pod is not None and is_terminal(pod) and not is_terminating(pod):
@@ -173,7 +173,7 @@ class StatefulSets(Owners):
         sync.count(made)
 
     def _shrink(self, sync: _Sync) -> bool:
-        """Delete the highest ordinals above the number; whether the rest of the sync has to wait."""
+        """Delete the highest ordinals above the number; True if the rest of the sync has to wait."""
         for ordinal in sorted(set(sync.pods) - set(sync.ordinals), reverse=True):
             pod = sync.pods[ordinal]
             if not is_terminating(pod):

@@ -1,4 +1,4 @@
-"""The taint eviction controller: pods leave nodes whose taint NoExecute they do not tolerate, or no longer."""
+"""The taint eviction controller: pods leave nodes with a taint NoExecute they do not tolerate, or no longer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELETING = "Taint manager: deleting due to NoExecute taint"
 
 
 class TaintEviction(Actor):
-    """Deletes pods at once, or after the time for which they tolerate the taints; counted from when it saw them."""
+    """Deletes pods at once, or after their toleration of the taints; the time counts from its first look."""
 
     user = service_account("kube-system", ACCOUNT)
     manager = "kube-controller-manager"
@@ -63,14 +63,14 @@ class TaintEviction(Actor):
                 self._judge(key, taints)
 
     def _cancel(self, key: Name) -> None:
-        """Forget what was to happen to a pod."""
+        """Forget the planned deletion of a pod."""
         _, timer = self._work.pop(key, (0, None))
         if timer is not None:
             timer.cancel()
             self._events.normal(_reference(key), "TaintManagerEviction", f"Cancelling deletion of Pod {'/'.join(key)}")
 
     def _judge(self, key: Name, taints: Sequence[Obj]) -> None:
-        """When a pod has to go: at once, after the shortest toleration that it uses, or not."""
+        """Plan the deletion of a pod: at once, after the shortest toleration in use, or not."""
         pod = self._store.get("pods", *key)
         if pod is None:
             return
@@ -101,7 +101,7 @@ def _reference(key: Name) -> Obj:
 
 
 def _tolerated_s(taints: Sequence[Obj], tolerations: Sequence[Obj]) -> float | None:
-    """How long the taints are tolerated; None: for ever. The first toleration that covers a taint counts."""
+    """Toleration of the taints (s); None: without an end. The first toleration to cover a taint counts."""
     ends: list[float] = []
     for taint in taints:
         found = next((each for each in tolerations if covers(each, taint)), None)

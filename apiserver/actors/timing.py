@@ -1,4 +1,4 @@
-"""How long the actors take. Measured on a real control plane of 1.36.2; the comments give what was seen."""
+"""Latencies of the actors. Measured on a real control plane of 1.36.2; the comments give the observations."""
 
 from __future__ import annotations
 

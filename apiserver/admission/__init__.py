@@ -1,4 +1,4 @@
-"""Admission: what changes and what refuses a write before it is stored."""
+"""Admission: changes and refusals of a write before it is stored."""
 
 from __future__ import annotations
 

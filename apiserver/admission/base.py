@@ -1,4 +1,4 @@
-"""The chain of admission: plugins that change objects first, then plugins that refuse them."""
+"""The chain of admission: first the mutating plugins, then the validating ones."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Attributes:
     warnings: list[str] = field(default_factory=list)  # sent to the client as Warning headers
 
     def concerns(self, resource: str, *operations: Operation) -> bool:
-        """Whether it is a write of a resource itself (`pods`, `jobs.batch`), not of a subresource."""
+        """True for a write of a resource itself (`pods`, `jobs.batch`), not of a subresource."""
         return self.kind.resource == resource and not self.subresource and self.operation in operations
 
 
 class Plugin(Protocol):
-    """One step of admission. A refusal is a StatusError; a webhook whose server is down raises `internal(...)`."""
+    """One step of admission. A refusal is a StatusError; a webhook with its server down raises `internal(...)`."""
 
     name: str
 
@@ -62,6 +62,6 @@ class Admission:
             plugin.mutate(attributes, server)
 
     def validate(self, attributes: Attributes, server: State) -> None:
-        """Ask every plugin whether it refuses."""
+        """Ask every plugin for its refusal."""
         for plugin in self.plugins:
             plugin.validate(attributes, server)

@@ -22,7 +22,7 @@ class LimitRanger:
     name = "LimitRanger"
 
     def mutate(self, attributes: Attributes, server: State) -> None:
-        """Fill requests and limits that a container leaves out, and say so in an annotation."""
+        """Fill the requests and limits missing from a container, and note them in an annotation."""
         if not attributes.concerns("pods", "CREATE"):
             return
         marks = []

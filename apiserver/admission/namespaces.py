@@ -1,4 +1,4 @@
-"""Namespace lifecycle: nothing is created in a namespace that is not there or goes away."""
+"""Namespace lifecycle: nothing is created in a missing or terminating namespace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROTECTED = ("default", "kube-system", "kube-public")
 
 
 class NamespaceLifecycle:
-    """Refuses new objects outside live namespaces, and the deletion of the namespaces that a cluster needs."""
+    """Refuses new objects outside live namespaces, and the deletion of the namespaces needed by a cluster."""
 
     name = "NamespaceLifecycle"
 

@@ -1,9 +1,9 @@
 """Parameters of admission policies, as a server with informers sees them.
 
-A server follows a kind of parameter while a policy that uses it has a binding. When the last of these bindings goes, or
-their policy, the informer of a built-in kind ends and cannot start again: every later binding sees the contents of
+A server follows a kind of parameter while a policy using it has a binding. With the last of these bindings, or their
+policy, gone, the informer of a built-in kind ends and cannot start again: every later binding sees the contents of
 that moment until the server restarts (recordings 38 and 38b, Kubernetes 1.36). The informer of a custom kind is made
-anew. The server itself follows `SHARED` for other purposes, so those go on; that was read in its source, not measured.
+anew. The server itself follows `SHARED` for other purposes, so those go on (read in its source, not measured).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHARED = frozenset(
 
 
 class Parameters:
-    """The parameters that the policies of one server see."""
+    """The parameters seen by the policies of one server."""
 
     def __init__(self, server: State) -> None:
         self._server = server
@@ -31,7 +31,7 @@ class Parameters:
         self._frozen: dict[str, Contents] = {}
 
     def follow(self, policies: Mapping[str, Obj], bindings: Mapping[str, Obj]) -> None:
-        """Policies or bindings have changed: end the informers that no binding needs any more."""
+        """Policies or bindings have changed: end the informers no longer needed by a binding."""
         bound = {each["spec"]["policyName"] for each in bindings.values()}
         kinds = [self._kind(policy) for name, policy in policies.items() if name in bound]
         needed = {kind.storage for kind in kinds if kind is not None and not kind.custom} - SHARED
@@ -47,11 +47,11 @@ class Parameters:
         self._frozen.clear()
 
     def unknown(self, policy: Obj) -> bool:
-        """Whether the server serves no such kind of parameter. Read in its source (generic/policy_source.go)."""
+        """True if the server serves no such kind of parameter. Read in its source (generic/policy_source.go)."""
         return bool(policy["spec"].get("paramKind")) and self._kind(policy) is None
 
     def of(self, policy: Obj, binding: Obj, namespace: str) -> Obj | None:
-        """The parameter of a binding for a request in a namespace; None where the policy has none or sees none."""
+        """The parameter of a binding for a request in a namespace; None if the policy has none or sees none."""
         kind, reference = self._kind(policy), binding["spec"].get("paramRef")
         if kind is None or not reference:
             return None

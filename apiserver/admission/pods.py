@@ -1,4 +1,4 @@
-"""Admission that is always on for pods and nodes: service accounts, tolerations, and the taint of a new node."""
+"""Permanent admission for pods and nodes: service accounts, tolerations, and the taint of a new node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_READY = "node.kubernetes.io/not-ready"
 
 
 class Mutating:
-    """A plugin that refuses nothing."""
+    """A plugin without refusals."""
 
     def validate(self, attributes: Attributes, server: State) -> None:
         """Nothing to refuse."""
@@ -65,12 +65,12 @@ def _token_volume(name: str) -> Obj:
 
 
 class DefaultTolerations(Mutating):
-    """Lets a pod stay for five minutes on a node that is not ready or not reachable."""
+    """Lets a pod stay for five minutes on an unready or unreachable node."""
 
     name = "DefaultTolerationSeconds"
 
     def mutate(self, attributes: Attributes, server: State) -> None:
-        """Add what the pod does not tolerate already."""
+        """Add the tolerations missing from the pod."""
         if not attributes.concerns("pods", "CREATE"):
             return
         spec = attributes.obj["spec"]

@@ -33,7 +33,7 @@ CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTo
 
 
 class Policies:
-    """The policies in force. They follow what is stored with a delay, as on a real server."""
+    """The policies in force. They follow the stored ones with a delay, as on a real server."""
 
     name = "ValidatingAdmissionPolicy"
 
@@ -63,7 +63,7 @@ class Policies:
         """Nothing."""
 
     def validate(self, attributes: Attributes, server: State) -> None:
-        """Ask every policy that is bound to the object. Raises StatusError of the first that denies."""
+        """Ask every policy bound to the object. Raises StatusError of the first denial."""
         if attributes.kind.resource in EXEMPT:
             return
         for name in sorted(self._bindings):
@@ -97,7 +97,7 @@ class Policies:
         return not attributes.namespace or matches_labels(selector, _labels(namespace or {}))
 
     def _ask(self, policy: Obj, binding: Obj, attributes: Attributes) -> None:
-        """One evaluation. A parameter that is missing decides before any condition is looked at."""
+        """One evaluation. A missing parameter decides ahead of all conditions."""
         if self._parameters.unknown(policy):
             stated = policy["spec"]["paramKind"]
             text = f"'{stated['apiVersion']}, Kind={stated['kind']}'"
@@ -122,7 +122,7 @@ class Policies:
                 self._act(policy, binding, attributes, text, validation.get("reason") or "Invalid")
 
     def _given(self, params: Obj | None, attributes: Attributes) -> Obj:
-        """What an expression may read, by name. Values of CEL are made of it when they are needed: that is dear."""
+        """The variables of an expression, by name. Values of CEL are made of them on demand, for their cost."""
         kind, user = attributes.kind, attributes.user
         namespace = self._server.store.get("namespaces", "", attributes.namespace) if attributes.namespace else None
         request = {
@@ -151,7 +151,7 @@ class Policies:
         return decides
 
     def _misconfigured(self, policy: Obj, attributes: Attributes, text: str) -> None:
-        """A policy that cannot be set up refuses the writes of everybody, whatever its conditions and actions say."""
+        """A policy with a broken setup refuses all writes, regardless of its conditions and actions."""
         if _fails(policy["spec"]):
             name = policy["metadata"]["name"]
             message = f"ValidatingAdmissionPolicy '{name}' denied request: failed to configure policy: {text}"
@@ -167,7 +167,7 @@ class Policies:
 
 
 class _Variables(celtypes.MapType):
-    """The variables of a policy by name. Each is computed when an expression reads it first."""
+    """The variables of a policy by name. Each is computed at its first read."""
 
     def __init__(self, stated: Iterable[Mapping[str, str]], bindings: Obj) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class _Variables(celtypes.MapType):
         return self._found[name]
 
     def get(self, key: Any, _default: Any = None) -> Any:
-        """The value of a variable. Raises KeyError for one that has none."""
+        """The value of a variable. Raises KeyError for one without a value."""
         return self[key]
 
     def __contains__(self, key: Any) -> bool:
@@ -200,12 +200,12 @@ def _refusal(attributes: Attributes, message: str, reason: str) -> StatusError:
 
 
 def _fails(spec: Mapping[str, Any]) -> bool:
-    """Whether a policy that cannot be evaluated refuses."""
+    """True if a policy refuses after an error of its evaluation."""
     return bool(spec.get("failurePolicy", "Fail") == "Fail")
 
 
 def _applies(spec: Mapping[str, Any], given: Obj) -> tuple[bool, str]:
-    """Whether all match conditions hold. The text is that of one that failed, where none says no."""
+    """True if all match conditions hold. The text is that of a failed one, if none is false."""
     failed = ""
     for condition in spec.get("matchConditions") or ():
         source = condition["expression"]
@@ -219,7 +219,7 @@ def _applies(spec: Mapping[str, Any], given: Obj) -> tuple[bool, str]:
 
 
 def _stated(**fields: str) -> dict[str, str]:
-    """The fields that are not empty: an AdmissionRequest leaves out the others."""
+    """The filled fields: an AdmissionRequest leaves out empty ones."""
     return {name: value for name, value in fields.items() if value}
 
 
@@ -249,7 +249,7 @@ def _labels(obj: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _broken(validation: Mapping[str, Any], bindings: Obj, failure_policy: str) -> str:
-    """Why a validation refuses; "" if it does not."""
+    """The refusal of a validation; "" without one."""
     source = validation["expression"]
     try:
         if compiled(source).value(bindings):

@@ -1,4 +1,4 @@
-"""ResourceQuota: what a namespace may use in all, counted at admission and again when something goes."""
+"""ResourceQuota: the total use of a namespace, counted at admission and again after a removal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BINARY = ("memory", "storage")
 
 
 class ResourceQuota:
-    """Refuses what would pass a quota of its namespace, and keeps the status of quotas."""
+    """Refuses writes beyond a quota of their namespace, and keeps the status of quotas."""
 
     name = "ResourceQuota"
 
@@ -113,7 +113,7 @@ class ResourceQuota:
 
 
 def charge(resource: str, obj: Obj) -> Amounts:
-    """What an object counts, under every name that a quota can use."""
+    """The counts of an object, under every possible name of a quota."""
     found: Amounts = {f"count/{resource}": Fraction(1)}
     if resource in COUNTED:
         found[resource] = Fraction(1)
@@ -132,7 +132,7 @@ def charge(resource: str, obj: Obj) -> Amounts:
 
 
 def _limited(quota: Obj, amounts: Amounts, obj: Obj) -> Amounts:
-    """The part that a quota limits; nothing if its scopes leave the object out."""
+    """The part limited by a quota; nothing if its scopes leave the object out."""
     if not _in_scope(quota, obj):
         return {}
     hard = (quota.get("spec") or {}).get("hard") or {}
@@ -163,7 +163,7 @@ def _scope_holds(term: Mapping[str, Any], pod: Obj) -> bool:
 
 
 def _unstated(attributes: Attributes, hard: Mapping[str, Fraction]) -> str:
-    """Compute resources that a quota limits and a container of a new pod does not state."""
+    """Compute resources limited by a quota and missing from a container of a new pod."""
     if attributes.kind.resource != "pods":
         return ""
     texts = []

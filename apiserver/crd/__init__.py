@@ -1,1 +1,1 @@
-"""Custom resources: definitions and their life, schemas, defaults, validation, and the kinds that they add."""
+"""Custom resources: definitions and their life, schemas, defaults, validation, and the added kinds."""

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: defaults, what is refused in them, and their conditions."""
+"""CustomResourceDefinitions: defaults, refusals, and conditions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOO_COSTLY = (
 
 
 def fill(crd: Obj) -> None:
-    """Defaults of a new definition, in place, and the status that it starts with."""
+    """Defaults of a new definition, in place, and its first status."""
     spec = crd["spec"]
     names = spec.setdefault("names", {})
     kind = names.get("kind", "")
@@ -41,7 +41,7 @@ def fill(crd: Obj) -> None:
 
 
 def problems(crd: Obj) -> list[FieldError]:
-    """What is refused in a definition: its names, its versions, schemas that are not structural, rules."""
+    """Errors of a definition: its names, its versions, non-structural schemas, rules."""
     spec = crd["spec"]
     names, versions = spec.get("names") or {}, spec.get("versions") or []
     errors: list[FieldError] = []
@@ -72,7 +72,7 @@ def problems(crd: Obj) -> list[FieldError]:
 
 
 def _versions_as_go(versions: list[Obj]) -> str:
-    """Versions as Go's JSON encoder writes their structs. A schema that all have is not theirs any more."""
+    """Versions as Go's JSON encoder writes their structs. A schema common to all is no longer theirs."""
     given = [(each.get("schema") or {}).get("openAPIV3Schema") for each in versions]
     shown = [
         {
@@ -92,7 +92,7 @@ def _versions_as_go(versions: list[Obj]) -> str:
 
 
 def _schemas(versions: list[Obj]) -> Iterator[tuple[str, Schema | None]]:
-    """Each schema with its path; versions that all have the same one show it at the top."""
+    """Each schema with its path; versions with one common schema show it at the top."""
     given = [(each.get("schema") or {}).get("openAPIV3Schema") for each in versions]
     if given and given[0] is not None and all(each == given[0] for each in given):
         yield "spec.validation.openAPIV3Schema", given[0]
@@ -184,7 +184,7 @@ def _as_go(rule: Mapping[str, Any]) -> str:
 
 
 def changed_problems(crd: Obj, old: Obj) -> list[FieldError]:
-    """What an update may not change once the names are accepted, besides what a definition is refused for."""
+    """Errors of an update: those of a definition, and changes of names once they are accepted."""
     errors = problems(crd)
     if _is_true(old, "Established"):
         for path in (("group",), ("scope",), ("names", "plural"), ("names", "kind")):
@@ -207,12 +207,12 @@ def _is_true(crd: Obj, kind: str) -> bool:
 
 
 def is_served(crd: Obj) -> bool:
-    """Whether requests for its resources are answered."""
+    """True if requests for its resources are answered."""
     return _is_true(crd, "NamesAccepted") or _is_true(crd, "Established")
 
 
 def established_at(crd: Obj) -> str:
-    """When it was established, as its condition states; "" before."""
+    """The time of its condition Established; "" before."""
     for each in (crd.get("status") or {}).get("conditions") or []:
         if each["type"] == "Established" and each["status"] == "True":
             return str(each["lastTransitionTime"])
@@ -228,7 +228,7 @@ NAMES = ("plural", "singular", "kind", "listKind")
 
 
 def accepted_names(crd: Obj, others: list[Obj]) -> tuple[Obj, str, str]:
-    """The names that are free, and the reason and the text of the last conflict ("" if all are free)."""
+    """The free names, and the reason and the text of the last conflict ("" if all are free)."""
     spec, free, reason, text = crd["spec"], copy.deepcopy(crd["spec"]["names"]), "", ""
     taken = {
         (field, other["status"]["acceptedNames"].get(field))
@@ -246,12 +246,12 @@ def accepted_names(crd: Obj, others: list[Obj]) -> tuple[Obj, str, str]:
 
 
 def is_terminating(crd: Obj) -> bool:
-    """Whether its objects are being deleted."""
+    """True if its objects are being deleted."""
     return _is_true(crd, "Terminating")
 
 
 def admit_create(server: State, kind: Kind, name: str) -> float:
-    """Seconds that the create of a custom resource waits. Raises StatusError 403 where its definition goes."""
+    """Wait of the create of a custom resource (s). Raises StatusError 403 if its definition is terminating."""
     crd = server.store.get(CRDS, "", f"{kind.plural}.{kind.group}")
     if crd is None:
         return 0.0

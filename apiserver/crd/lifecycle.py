@@ -78,7 +78,7 @@ class Definitions(Actor):
     manager = "kube-apiserver"
 
     def start(self) -> None:
-        """Follow definitions, those that are there already included."""
+        """Follow definitions, the present ones included."""
         self._serving: dict[str, list[Kind]] = {}
         self.server.store.subscribe(CRDS, self._changed)
 
@@ -135,9 +135,9 @@ class Definitions(Actor):
             self._serve(name, kinds_of(crd), filled_s)
 
     def _serve(self, name: str, kinds: list[Kind], filled_s: float = 0.0) -> None:
-        """Serve the kinds of a definition; open watches of what it served before end.
+        """Serve the kinds of a definition; open watches of its former kinds end.
 
-        The cache of a kind that is new here is filled a moment later. Those of Kueue were served before (`install`).
+        The cache of a new kind is filled a moment later. Those of Kueue were served before (`install`).
         """
         before = {(kind.group, kind.version, kind.plural): kind for kind in self._serving.pop(name, ())}
         wanted = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
@@ -156,7 +156,7 @@ class Definitions(Actor):
             self._serving[name] = kinds
 
     def _clean(self, name: str) -> None:
-        """Delete the objects; when none is left, the definition may go."""
+        """Delete the objects; after the last of them, the definition may go."""
         crd = self.client.get(CRDS, "", name)
         if crd is None:
             return

@@ -29,12 +29,12 @@ class Rule:
 
     @property
     def label(self) -> str:
-        """How errors name it."""
+        """Its name in errors."""
         return self.message.strip() or self.program.source.strip()
 
 
 class Rules:
-    """All rules of a schema. False where there are none."""
+    """All rules of a schema. False without any."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = with_root_metadata(schema)
@@ -47,7 +47,7 @@ class Rules:
         return bool(self._rules)
 
     def errors(self, obj: Obj, old: Obj | None) -> list[FieldError]:
-        """What the rules refuse in an object. Rules that need an old value wait for an update."""
+        """Errors of an object by the rules. Rules on an old value wait for an update."""
         return list(self._check(obj, old, self.schema, ""))
 
     def _check(self, value: Any, old: Any, schema: Schema, path: str) -> Iterator[FieldError]:
@@ -100,7 +100,7 @@ def _rule(given: Mapping[str, Any]) -> Rule:
 
 
 def _entry(old: Any, new: Any, schema: Schema) -> Any:
-    """The old entry of a list that is the same as a new one: by key. Entries of other lists have no old value."""
+    """The old entry of a list for a new one: by key. Entries of other lists have no old value."""
     keys = schema.get("x-kubernetes-list-map-keys")
     if not keys or not isinstance(old, list) or not isinstance(new, dict):
         return None

@@ -107,7 +107,7 @@ def _validator_of(holder: _Held) -> Any:
 
 
 class _Held:
-    """A schema by identity, so that its validator can be kept."""
+    """A schema by identity, as the key to its cached validator."""
 
     __slots__ = ("schema",)
 
@@ -122,7 +122,7 @@ class _Held:
 
 
 def schema_errors(value: Any, schema: Schema, path: str = "") -> list[FieldError]:
-    """What in the value breaks the schema. `path` is the field that the schema belongs to, "" for a whole object."""
+    """Errors of the value by the schema. `path` is the field of the schema, "" for a whole object."""
     validator = _validator_of(_Held(schema))
     found = sorted(validator.iter_errors(value), key=_rank)
     return [told for error in found for told in _told(error, path)]

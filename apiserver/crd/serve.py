@@ -1,4 +1,4 @@
-"""From a definition to the kinds that it serves."""
+"""From a definition to its served kinds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Obj = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CustomKind:
-    """What is behind a kind of custom resources: its schema, and the rules in it."""
+    """The base of a kind of custom resources: its schema, and the rules in it."""
 
     schema: Mapping[str, Any]
     rules: Rules
 
 
 def kinds_of(crd: Obj) -> list[Kind]:
-    """The kinds of the versions that are served. Objects are stored in the storage version."""
+    """The kinds of the served versions. Objects are stored in the storage version."""
     spec = crd["spec"]
     stored = next(each["name"] for each in spec["versions"] if each.get("storage"))
     convert = len(spec["versions"]) > 1

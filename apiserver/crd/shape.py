@@ -18,7 +18,7 @@ ROOT = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def prune(obj: Obj, schema: Schema) -> list[str]:
-    """Drop what the schema does not name, in place; the paths of what was dropped, sorted as they are met."""
+    """Drop the fields unknown to the schema, in place; the paths of the dropped ones, in the order met."""
     dropped: list[str] = []
     _prune_object(obj, schema, "", dropped, resource=True)
     return dropped
@@ -53,8 +53,8 @@ def _prune_object(value: Obj, schema: Schema, path: str, dropped: list[str], *, 
 
 
 def fill_defaults(value: Any, schema: Schema) -> None:
-    """Set absent fields to their defaults, in place, from the outside in. A null counts as absent where the schema
-    allows none: the default replaces it, or it is removed.
+    """Set absent fields to their defaults, in place, from the outside in. A null counts as absent unless the
+    schema allows it: the default replaces it, or it is removed.
     """
     if isinstance(value, list):
         for each in value:

@@ -1,4 +1,4 @@
-"""The structural schema of a custom resource as the type that patches and field owners go by."""
+"""The structural schema of a custom resource as the type for patches and field owners."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCALAR_NAMES = {"string": "string", "integer": "int", "number": "number", "boole
 
 
 def typed_resource(given: Mapping[str, Any]) -> Schema:
-    """The type of a whole object: that of its schema, with the metadata that every object has."""
+    """The type of a whole object: that of its schema, with the common metadata of objects."""
     found = typed(given)
     fields = {"apiVersion": SCALARS["string"], "kind": SCALARS["string"], "metadata": schema("ObjectMeta")}
     return Schema("object", fields={**found.fields, **fields}, open=found.open)

@@ -1,4 +1,4 @@
-"""Validation of a custom resource: its schema, its lists, its rules; an update may keep what was wrong before."""
+"""Validation of a custom resource: its schema, its lists, its rules; an update may keep old errors."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ UNCHECKED = FieldError(
 
 
 def validate(obj: Obj, old: Obj | None, schema: Schema, rules: Rules, field: str = "") -> list[FieldError]:
-    """What is wrong with an object, or with its part `field` alone (the status subresource writes only that).
+    """Errors of an object, or of its part `field` alone (the status subresource writes only this part).
 
-    Where `old` has the same value at the same place, an error in it is not reported: what was accepted once may stay.
+    An error is dropped if `old` has the same value at the same place: a value accepted once may stay.
     """
     value: Any = obj.get(field, {}) if field else obj
     before: Any = old if old is None or not field else old.get(field)
@@ -49,7 +49,7 @@ def _without_metadata(errors: list[FieldError]) -> list[FieldError]:
 
 
 def _list_errors(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
-    """Entries that a set or a map has twice, and keys that an entry of a map lacks."""
+    """Repeated entries of a set or a map, and missing keys of an entry of a map."""
     if isinstance(value, list):
         yield from _repeated(value, schema, path)
         for number, each in enumerate(value):
@@ -87,7 +87,7 @@ def _item(schema: Schema, key: str) -> Schema:
 
 
 def _stays(error: FieldError, obj: Obj, old: Obj | None) -> bool:
-    """Whether the value that the error is about stands in the old object at the same place."""
+    """True if the value behind the error stands in the old object at the same place."""
     missing = error.reason == "FieldValueRequired"
     path = error.field.rpartition(".")[0] if missing else error.field
     now, then = _at(obj, path), _at(old or {}, path)

@@ -1,1 +1,1 @@
-"""The kinds that a server knows without custom resources (`table`), and what a kind is (`base`)."""
+"""The built-in kinds of a server (`table`), and the type of a kind (`base`)."""

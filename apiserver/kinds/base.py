@@ -1,7 +1,7 @@
-"""What a kind is, and the state of a server that its functions are given.
+"""The type of a kind, and the server state passed to its functions.
 
-A kind is a row of the table of kinds, with what is done to its objects on the way to the store. The types of this file
-refer to one another; everything else of the server stands above them.
+A kind is a row of the table of kinds, with the functions for its objects on the way to the store. The types of this
+file refer to one another; everything else of the server stands above them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def only_status(obj: Obj, old: Obj) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """What is under an object: a part of it that is read and written alone (`status`), or an action (`binding`).
+    """A path below an object: a part of it, read and written alone (`status`), or an action (`binding`).
 
     An action is a `handler`; a part is written like the object itself, with a `prepare` and `validate` of its own.
     """
@@ -106,7 +106,7 @@ STATUS = Subresource("status")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One version of one resource. `storage` is the resource under which its objects are stored."""
+    """One version of one resource. `storage` is the resource of its stored objects."""
 
     group: str
     version: str
@@ -159,7 +159,7 @@ class Kind:
 
     @property
     def storage(self) -> str:
-        """The name under which the store holds its objects."""
+        """The name of its objects' resource in the store."""
         return self.stored_as or self.resource
 
     @property
@@ -173,7 +173,7 @@ class Kind:
 
 
 class Kinds:
-    """The kinds that are served now: the built-in ones, and those that come and go with custom resources."""
+    """The kinds served now: the built-in ones, and those of the present custom resources."""
 
     def __init__(self, builtin: tuple[Kind, ...]) -> None:
         self._by_path: dict[tuple[str, str, str], Kind] = {}
@@ -206,7 +206,7 @@ class Kinds:
         self._hidden.discard((kind.group, kind.version, kind.plural))
 
     def listed(self) -> list[Kind]:
-        """The kinds that discovery shows."""
+        """The kinds shown by discovery."""
         return [kind for place, kind in self._by_path.items() if place not in self._hidden]
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
@@ -214,11 +214,11 @@ class Kinds:
         return self._by_path.get((group, version, plural))
 
     def of(self, api_version: str, kind: str) -> Kind | None:
-        """The kind that an object states."""
+        """The kind stated by an object."""
         return self._by_kind.get((api_version, kind))
 
     def stored(self, storage: str) -> Kind | None:
-        """The first served kind whose objects are stored under a resource name."""
+        """The first served kind with objects stored under a resource name."""
         return next((kind for kind in self._by_path.values() if kind.storage == storage), None)
 
     def all(self) -> list[Kind]:
@@ -226,11 +226,11 @@ class Kinds:
         return list(self._by_path.values())
 
     def has_builtin(self, group: str, version: str) -> bool:
-        """Whether the group has built-in kinds in that version."""
+        """True if the group has built-in kinds in the version."""
         return any(g == group and v == version and not kind.custom for (g, v, _), kind in self._by_path.items())
 
     def has_group(self, group: str, version: str = "") -> bool:
-        """Whether the group (in that version) is served."""
+        """True if the group (in the version, if given) is served."""
         return any(g == group and version in {"", v} for g, v, _ in self._by_path)
 
 
@@ -255,25 +255,25 @@ class Call:
 
 
 class Writes(Protocol):
-    """How an action below an object writes (`apiserver.writing`)."""
+    """The writes of an action below an object (`apiserver.writing`)."""
 
     def check_uid(self, call: Call, uid: str | None, stored: Obj) -> None:
-        """Raises StatusError 409 where the stored object is not the one that is meant."""
+        """Raises StatusError 409 if the uid is not that of the stored object."""
 
     def admit_action(self, call: Call, obj: Obj) -> None:
         """Ask admission about an action below an object, such as an Eviction. Raises StatusError."""
 
     def put_object(self, call: Call, change: Callable[[Obj], Obj]) -> Obj:
-        """Write what an action changes in its object."""
+        """Write the change of an action to its object."""
         ...
 
     def delete_object(self, kind: Kind, stored: Obj, options: Obj, *, dry_run: bool = False) -> tuple[Obj, bool]:
-        """Delete an object: as it is afterwards or was last, and whether it is gone. Raises StatusError."""
+        """Delete an object: its state afterwards or its last one, and True if it is gone. Raises StatusError."""
         ...
 
 
 class State(ABC):
-    """What a server holds for its parts: time, objects, kinds, programs, open watches. `Server` answers requests."""
+    """The state of a server for its parts: time, objects, kinds, programs, open watches. `Server` answers requests."""
 
     writing: Writes
     authenticate: Authenticate
@@ -302,11 +302,11 @@ class State(ABC):
         """Answer a request; a refusal is raised. Raises StatusError."""
 
     def process(self, name: str) -> Process:
-        """The program of a name, which may be stopped and go on."""
+        """The program of a name. It may be stopped and go on."""
         return self.processes.setdefault(name, Process(self.timeline))
 
     def end_watches(self, kind: Kind) -> None:
-        """Close the open watches of a kind that is served no longer."""
+        """Close the open watches of a kind no longer served."""
         for stream in self.streams.pop(f"{kind.storage}/{kind.version}", []):
             stream.close()
 
@@ -317,7 +317,7 @@ class State(ABC):
         return str(UUID(int=self.rng.getrandbits(128), version=4))
 
     def name_suffix(self, prefix: str = "") -> str:
-        """Five letters that make a generated name unique."""
+        """Five letters to make a generated name unique."""
         if self._new_suffix is not None and (given := self._new_suffix(prefix)):
             return given
         return "".join(self.rng.choices(NAME_LETTERS, k=5))

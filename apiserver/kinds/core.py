@@ -24,7 +24,7 @@ Obj = dict[str, Any]
 
 
 def _grace_s(pod: Obj) -> int:
-    """A pod that is bound to a node is given time to stop."""
+    """The grace period of a pod (s): 0 unless it is bound to a node and not over."""
     if not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
         return 0
     return int(pod["spec"].get("terminationGracePeriodSeconds", 30))

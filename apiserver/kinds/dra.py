@@ -36,7 +36,7 @@ def default_claim(claim: Obj) -> None:
 
 
 def default_template(template: Obj) -> None:
-    """As the claims that are made of it."""
+    """Defaults of a template, as for its claims."""
     spec = template.setdefault("spec", {})
     spec.setdefault("metadata", {})
     default_devices((spec.get("spec") or {}).get("devices") or {})
@@ -55,7 +55,7 @@ def slice_update_errors(found: Obj, old: Obj) -> list[FieldError]:
 
 
 def claim_update_errors(claim: Obj, old: Obj) -> list[FieldError]:
-    """What a claim asks for stays."""
+    """Refuse a change of a claim's spec."""
     if claim.get("spec") == old.get("spec"):
         return []
     return [invalid_value("spec", None, IMMUTABLE, raw=_text(_shown_spec(claim.get("spec") or {})))]
@@ -75,7 +75,7 @@ def _text(value: Obj) -> str:
 
 
 def _struct(value: Obj, names: tuple[str, ...]) -> Obj:
-    """The fields of a structure under their internal names; null where they are absent."""
+    """The fields of a structure under their internal names; null for absent ones."""
     return {name[0].upper() + name[1:]: value.get(name) for name in names}
 
 

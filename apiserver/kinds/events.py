@@ -26,7 +26,7 @@ ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "f
 
 
 def to_core(event: Obj) -> Obj:
-    """An event in the form in which it is stored."""
+    """An event in its stored form."""
     found = {RENAMED.get(name, name): value for name, value in event.items()}
     return found | {"apiVersion": "v1", "kind": "Event"}
 
@@ -39,7 +39,7 @@ def from_core(event: Obj) -> Obj:
 
 
 def default_core(event: Obj) -> None:
-    """What an event of core/v1 shows without saying so."""
+    """Defaults of an event of core/v1."""
     event.setdefault("involvedObject", {})
     event.setdefault("source", {})
     for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
@@ -49,7 +49,7 @@ def default_core(event: Obj) -> None:
 
 
 def default_new(event: Obj) -> None:
-    """What an event of events.k8s.io shows without saying so."""
+    """Defaults of an event of events.k8s.io."""
     event.setdefault("regarding", {})
     event.setdefault("deprecatedSource", {})
     for name in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "eventTime"):
@@ -59,7 +59,7 @@ def default_new(event: Obj) -> None:
 
 
 def core_errors(event: Obj) -> list[FieldError]:
-    """An event is about something in its namespace; one about what has no namespace is in `default`."""
+    """An event is about something in its namespace; one about an object without a namespace is in `default`."""
     about, own = (event.get("involvedObject") or {}).get("namespace", ""), event["metadata"].get("namespace", "")
     if about == own or (not about and own == "default"):
         return []
@@ -67,7 +67,7 @@ def core_errors(event: Obj) -> list[FieldError]:
 
 
 def new_errors(event: Obj) -> list[FieldError]:
-    """What is wrong with a new event of events.k8s.io."""
+    """Errors of a new event of events.k8s.io."""
     if not event.get("eventTime"):
         return [required("eventTime")]
     errors = []

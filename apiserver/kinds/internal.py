@@ -1,7 +1,7 @@
 """The internal form of pod specs: refusals show values as the server's own Go types write them.
 
-A row names the fields of a type in order. `:T` is an optional T, `:[T]` a list of T, `=T` a T that is always there,
-`:s`, `:b`, `:i` a string, bool or number that is never null. The JSON name of a field is its name with a small first
+A row names the fields of a type in order. `:T` is an optional T, `:[T]` a list of T, `=T` a mandatory T,
+`:s`, `:b`, `:i` a string, bool or number, never null. The JSON name of a field is its name with a small first
 letter, or the one given in JSON_NAMES. Source: the order of fields in the refusals of a real server, and the public Go
 types of the API.
 """
@@ -149,7 +149,7 @@ def compact(value: Any) -> str:
 
 
 def difference(old: Obj, new: Obj) -> str:
-    """The lines in which two internal values differ, each with three lines around it."""
+    """The differing lines of two internal values, each with three lines around it."""
     left, right = (
         json.dumps(sorted_maps(each), indent=1, ensure_ascii=False).splitlines(keepends=True) for each in (old, new)
     )

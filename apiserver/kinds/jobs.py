@@ -1,4 +1,4 @@
-"""Jobs: what is refused, and what may change when."""
+"""Jobs: refusals, and the legal changes by state."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WARNING = (
 
 
 def job_errors(job: Obj) -> list[FieldError]:
-    """What is wrong with a Job as such: its selector, then its spec."""
+    """Errors of a Job as such: its selector, then its spec."""
     return _selector_errors(job) + _spec_errors(job["spec"])
 
 
 def _selector_errors(job: Obj) -> list[FieldError]:
-    """A selector that the server made selects the labels that it gave the template: those of name and uid."""
+    """A generated selector selects the labels given to the template by the server: those of name and uid."""
     spec, metadata = job["spec"], job["metadata"]
     if spec.get("manualSelector") or not spec.get("selector"):
         return []
@@ -68,7 +68,7 @@ def _spec_errors(spec: Obj) -> list[FieldError]:
 
 
 def _mode_errors(spec: Obj) -> list[FieldError]:
-    """What an indexed Job must say, and what only an indexed one may say."""
+    """Errors of the completion mode: mandatory fields of an indexed Job, and fields for indexed Jobs only."""
     mode, failing = spec.get("completionMode") or MODES[0], spec.get("maxFailedIndexes")
     errors = []
     if failing is not None and spec.get("backoffLimitPerIndex") is None:
@@ -105,7 +105,7 @@ def _restart_errors(policy: str | None, by_failure: bool) -> list[FieldError]:
 
 
 def job_update_errors(job: Obj, old: Obj) -> list[FieldError]:
-    """What is wrong with an update of a Job, besides what is wrong with the Job."""
+    """Errors of an update of a Job, those of the new spec included."""
     new, held = job["spec"], old["spec"]
     errors = _spec_errors(new)
     if new.get("completions") != held.get("completions") and not _elastic(new, held):
@@ -153,7 +153,7 @@ def _template_errors(new: Obj, held: Obj, old: Obj) -> list[FieldError]:
 
 
 def is_movable(job: Obj) -> bool:
-    """Whether a Job is suspended, and was never started or its controller says that it stopped."""
+    """True if a Job is suspended, and either was never started or has stopped by its controller's word."""
     if not job["spec"].get("suspend"):
         return False
     status = job.get("status") or {}
@@ -163,7 +163,7 @@ def is_movable(job: Obj) -> bool:
 
 
 def job_status_errors(job: Obj, old: Obj) -> list[FieldError]:
-    """What is wrong with a status: a Job that ends has started, has no active pods and, if complete, says when."""
+    """Errors of a status: an ended Job has started, has no active pods and, if complete, states its time."""
     status = job.get("status") or {}
     ended = _true(job) - _true(old)
     errors = []

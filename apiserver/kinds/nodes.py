@@ -1,4 +1,4 @@
-"""Nodes: defaults and what is refused."""
+"""Nodes: defaults and refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODE_INFO = (
 
 
 def default_node(node: Obj) -> None:
-    """What a node shows without saying so."""
+    """Defaults of a node."""
     spec = node.setdefault("spec", {})
     if "taints" in spec and not spec["taints"]:
         del spec["taints"]
@@ -39,7 +39,7 @@ def default_node(node: Obj) -> None:
 
 
 def node_errors(node: Obj) -> list[FieldError]:
-    """What is wrong with a node."""
+    """Errors of a node."""
     errors = []
     seen = set()
     for at, taint in enumerate(node["spec"].get("taints") or []):
@@ -71,7 +71,7 @@ def node_errors(node: Obj) -> list[FieldError]:
 
 
 def node_update_errors(node: Obj, old: Obj) -> list[FieldError]:
-    """What is wrong with an update of a node."""
+    """Errors of an update of a node."""
     # a node is looked at as a new one first: what is wrong with labels and taints is a cause again
     errors = 2 * label_errors(node["metadata"].get("labels") or {}, "metadata.labels") + 2 * node_errors(node)
     held, given = old["spec"].get("providerID", ""), node["spec"].get("providerID", "")
@@ -82,10 +82,10 @@ def node_update_errors(node: Obj, old: Obj) -> list[FieldError]:
 
 
 def node_status_errors(node: Obj, _old: Obj) -> list[FieldError]:
-    """What is wrong with a write of the status."""
+    """Errors of a write of the status."""
     return node_errors(node)
 
 
 def node_field(node: Obj, path: str) -> str:
-    """A field that selectors ask for: a node that can be scheduled does not state so."""
+    """A field for selectors: a schedulable node leaves spec.unschedulable out."""
     return "true" if path == "spec.unschedulable" and node["spec"].get("unschedulable") else "false"

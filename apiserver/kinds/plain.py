@@ -36,7 +36,7 @@ def data_errors(obj: Obj) -> list[FieldError]:
 
 
 def data_update_errors(obj: Obj, old: Obj) -> list[FieldError]:
-    """What is marked immutable stays as it is."""
+    """Refuse changes of an object marked immutable."""
     errors = []
     if old.get("immutable"):
         if not obj.get("immutable"):
@@ -67,14 +67,14 @@ def lease_update_errors(lease: Obj, _old: Obj) -> list[FieldError]:
 
 
 def default_lease(lease: Obj) -> None:
-    """A lease always has a spec. What belongs to coordinated leader election, a gate that is off, is dropped."""
+    """A lease always has a spec. Fields of coordinated leader election (its gate is off) are dropped."""
     spec = lease.setdefault("spec", {})
     for name in ("strategy", "preferredHolder"):
         spec.pop(name, None)
 
 
 def default_network_policy(policy: Obj) -> None:
-    """It limits what comes in, and what goes out where a rule says so. Ports are TCP."""
+    """It limits incoming traffic, and outgoing traffic if it has a rule for it. Ports are TCP."""
     spec = policy.setdefault("spec", {})
     spec.setdefault("policyTypes", ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
     for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):

@@ -1,4 +1,4 @@
-"""Binding and eviction: what is asked of a pod by a POST below it."""
+"""Binding and eviction: the actions on a pod by a POST below it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def with_condition(obj: Obj, condition: Obj) -> Obj:
 
 
 def evict(server: State, call: Call) -> Response:
-    """POST pods/NAME/eviction: a deletion that asks the disruption budgets."""
+    """POST pods/NAME/eviction: a deletion subject to the disruption budgets."""
     if call.verb != "create":
         raise StatusError(
             405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
@@ -125,7 +125,7 @@ def _goes_at_once(pod: Obj) -> bool:
 
 
 def _asks_budget(pod: Obj) -> bool:
-    """Pods that do not run disrupt nothing."""
+    """True for a running pod: the loss of any other disrupts nothing."""
     phase = pod["status"].get("phase")
     return phase == "Running" and "deletionTimestamp" not in pod["metadata"]
 

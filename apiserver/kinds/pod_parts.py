@@ -1,4 +1,4 @@
-"""What is refused in the parts of a pod: ports, variables and mounts of containers, volumes, and node affinity."""
+"""Errors of the parts of a pod: ports, variables and mounts of containers, volumes, and node affinity."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def volume_errors(spec: Obj, path: str) -> list[FieldError]:
 
 
 def container_errors(container: Obj, volumes: set[str], path: str) -> list[FieldError]:
-    """What is wrong with a container beside its name, image and resources."""
+    """Errors of a container beside its name, image and resources."""
     errors = []
     for at, port in enumerate(container.get("ports") or []):
         where, number = f"{path}.ports[{at}].containerPort", port.get("containerPort", 0)
@@ -72,7 +72,7 @@ def container_errors(container: Obj, volumes: set[str], path: str) -> list[Field
 
 
 def affinity_errors(spec: Obj, path: str) -> list[FieldError]:
-    """What is wrong with the node affinity of a pod."""
+    """Errors of the node affinity of a pod."""
     nodes = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     errors = []
     if REQUIRED in nodes:

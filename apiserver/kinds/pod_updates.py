@@ -1,4 +1,4 @@
-"""What an update of a pod may change."""
+"""The legal changes of an update of a pod."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def prepare_pod_status(pod: Obj, old: Obj) -> None:
 
 
 def pod_update_errors(pod: Obj, old: Obj) -> list[FieldError]:
-    """What is wrong with an update of a pod."""
+    """Errors of an update of a pod."""
     new_spec, old_spec = pod["spec"], old["spec"]
     errors = pod_spec_errors({name: value for name, value in new_spec.items() if name != "nodeName"}, "spec")
     if len(new_spec.get("containers") or []) != len(old_spec.get("containers") or []):
@@ -86,7 +86,7 @@ def _changed_tolerations(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _munged(new: Obj, old: Obj) -> Obj:
-    """The new spec with what every update may change set back."""
+    """The new spec with its freely changeable fields set back."""
     munged: Obj = clone(new)
     for group in ("containers", "initContainers"):
         for container, held in zip(munged.get(group) or [], old.get(group) or [], strict=False):

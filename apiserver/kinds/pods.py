@@ -1,4 +1,4 @@
-"""Pods: defaults, what a new pod starts with, and what is refused at creation."""
+"""Pods: defaults, the first state of a new pod, and refusals at creation."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ GATED = {
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a resource counts whole devices that are never overcommitted (nvidia.com/gpu, nvidia.com/mig-*)."""
+    """True if a resource counts whole devices, never overcommitted (nvidia.com/gpu, nvidia.com/mig-*)."""
     return "/" in resource and not resource.partition("/")[0].endswith("kubernetes.io")
 
 
 def default_pod_spec(spec: Obj) -> None:
-    """What a pod or a template has without saying so."""
+    """Defaults of a pod or a template."""
     for container in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]:
         _default_container(container)
     spec.setdefault("restartPolicy", "Always")
@@ -121,12 +121,12 @@ def qos_class(spec: Obj) -> str:
 
 
 def pod_errors(pod: Obj) -> list[FieldError]:
-    """What is wrong with a new pod."""
+    """Errors of a new pod."""
     return pod_spec_errors(pod.get("spec") or {}, "spec")
 
 
 def template_errors(template: Obj) -> list[FieldError]:
-    """What is wrong with the template of pods of a controller."""
+    """Errors of the template of pods of a controller."""
     metadata = template.get("metadata") or {}
     errors = label_errors(metadata.get("labels") or {}, "spec.template.labels")
     errors += annotation_errors(metadata.get("annotations") or {}, "spec.template.annotations")
@@ -141,7 +141,7 @@ def pod_metadata_again(pod: Obj) -> list[FieldError]:
 
 
 def pod_spec_errors(spec: Obj, path: str) -> list[FieldError]:
-    """What is wrong with the spec of a pod or a template."""
+    """Errors of the spec of a pod or a template."""
     errors = volume_errors(spec, path)
     volumes = {each.get("name", "") for each in spec.get("volumes") or []}
     containers = spec.get("containers") or []
@@ -213,7 +213,7 @@ def _toleration_errors(toleration: Obj, path: str) -> list[FieldError]:
 
 
 def resource_errors(resources: Obj, path: str) -> list[FieldError]:
-    """What is wrong with requests and limits of a container."""
+    """Errors of requests and limits of a container."""
     errors = []
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):

@@ -24,7 +24,7 @@ def fill_priority_class(obj: Obj) -> None:
 
 
 def priority_class_changes(obj: Obj, old: Obj) -> list[FieldError]:
-    """What an update of a priority class may not change."""
+    """Errors of an update of a priority class: its fixed fields."""
     text = "may not be changed in an update."
     return [forbidden_field(name, text) for name in ("value", "preemptionPolicy") if obj.get(name) != old.get(name)]
 
@@ -53,7 +53,7 @@ def _fill_match(match: Obj) -> None:
 
 
 def policy_problems(policy: Obj) -> list[FieldError]:
-    """What is refused in a policy: choices that are none, no constraints, expressions that cannot be compiled."""
+    """Errors of a policy: unknown choices, no constraints, expressions with compile errors."""
     spec = policy["spec"]
     errors = []
     if spec.get("failurePolicy") not in FAILURE_POLICIES:
@@ -78,7 +78,7 @@ def policy_changes(policy: Obj, _old: Obj) -> list[FieldError]:
 
 
 def binding_problems(binding: Obj) -> list[FieldError]:
-    """What is refused in a binding."""
+    """Errors of a binding."""
     spec = binding["spec"]
     actions = spec.get("validationActions") or []
     errors = []

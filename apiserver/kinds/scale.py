@@ -25,7 +25,7 @@ PATHS = {
 
 
 def scale(paths: Mapping[str, str] = PATHS) -> Subresource:
-    """The subresource of objects that keep their replicas at these paths."""
+    """The subresource of objects with their replicas at these paths."""
     return Subresource(
         "scale",
         kind=("autoscaling", "v1", "Scale"),
@@ -37,11 +37,11 @@ def scale(paths: Mapping[str, str] = PATHS) -> Subresource:
 
 
 def _as_given(_obj: Obj, _old: Obj) -> None:
-    """Only the replicas differ from what is stored."""
+    """Nothing to prepare: only the replicas differ from the stored object."""
 
 
 def scale_errors(shown: Obj) -> list[FieldError]:
-    """What is wrong with a Scale."""
+    """Errors of a Scale."""
     replicas = (shown.get("spec") or {}).get("replicas") or 0
     if replicas < 0:
         return [invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")]
@@ -83,7 +83,7 @@ def _written(paths: Mapping[str, str], _server: State, _kind: Kind, obj: Obj, sh
 
 
 def _applied(paths: Mapping[str, str], shown: Obj, old: Obj, config: Obj, writer: Writer, force: bool) -> Obj:
-    """The Scale after an apply of `config`; it states who owns the replicas in the object `old` from then on."""
+    """The Scale after an apply of `config`; it states the later owners of the replicas in the object `old`."""
     place = tuple(f"f:{part}" for part in paths["specReplicasPath"].strip(".").split("."))
     owners = read_owners(old)
     theirs = [each for each in owners if place in each.fields]

@@ -1,4 +1,4 @@
-"""What a cluster is run with: leases, classes, roles, policies of admission and of the network, fairness."""
+"""Kinds for the running of a cluster: leases, classes, roles, policies of admission and of the network, fairness."""
 
 from __future__ import annotations
 

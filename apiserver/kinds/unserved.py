@@ -1,4 +1,4 @@
-"""What needs containers: logs, commands inside, ports. No container runs here, and the refusal says so."""
+"""Refused parts of pods: logs, commands inside, ports. They need containers, and none runs here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused in Deployments, ReplicaSets, StatefulSets and budgets."""
+"""Errors of Deployments, ReplicaSets, StatefulSets and budgets."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _percent(value: Any) -> int:
 
 
 def deployment_errors(deployment: Obj) -> list[FieldError]:
-    """What is wrong with a Deployment."""
+    """Errors of a Deployment."""
     spec = deployment["spec"]
     errors = _not_negative(spec, ("replicas",)) + _selector_errors(spec, "deployment")
     errors += _pods_errors(spec, "ReplicaSet") + _strategy_errors(spec.get("strategy") or {})
@@ -98,19 +98,19 @@ def _strategy_errors(strategy: Obj) -> list[FieldError]:
 
 
 def replica_set_errors(replica_set: Obj) -> list[FieldError]:
-    """What is wrong with a ReplicaSet."""
+    """Errors of a ReplicaSet."""
     spec = replica_set["spec"]
     errors = _not_negative(spec, ("replicas", "minReadySeconds"))
     return errors + _selector_errors(spec, "deployment") + _pods_errors(spec, "ReplicaSet")
 
 
 def deployment_changes(deployment: Obj, old: Obj) -> list[FieldError]:
-    """What an update of a Deployment may not bring."""
+    """Errors of an update of a Deployment."""
     return deployment_errors(deployment) + _selector_changes(deployment, old)
 
 
 def replica_set_changes(replica_set: Obj, old: Obj) -> list[FieldError]:
-    """What an update of a ReplicaSet may not bring."""
+    """Errors of an update of a ReplicaSet."""
     return replica_set_errors(replica_set) + _selector_changes(replica_set, old)
 
 
@@ -120,7 +120,7 @@ def _selector_changes(obj: Obj, old: Obj) -> list[FieldError]:
 
 
 def stateful_set_errors(stateful_set: Obj) -> list[FieldError]:
-    """What is wrong with a StatefulSet."""
+    """Errors of a StatefulSet."""
     spec = stateful_set["spec"]
     errors = []
     policy, strategy = spec.get("podManagementPolicy", ""), spec.get("updateStrategy") or {}
@@ -140,7 +140,7 @@ def stateful_set_errors(stateful_set: Obj) -> list[FieldError]:
 
 
 def stateful_set_changes(stateful_set: Obj, old: Obj) -> list[FieldError]:
-    """What an update of a StatefulSet may not bring."""
+    """Errors of an update of a StatefulSet."""
     errors = stateful_set_errors(stateful_set)
     new, held = stateful_set["spec"], old["spec"]
     if any(new.get(name) != held.get(name) for name in (new.keys() | held.keys()) - set(CHANGEABLE)):
@@ -151,7 +151,7 @@ def stateful_set_changes(stateful_set: Obj, old: Obj) -> list[FieldError]:
 
 
 def budget_errors(budget: Obj) -> list[FieldError]:
-    """What is wrong with a PodDisruptionBudget."""
+    """Errors of a PodDisruptionBudget."""
     spec = budget.get("spec") or {}
     errors = []
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:

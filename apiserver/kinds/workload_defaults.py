@@ -1,4 +1,4 @@
-"""What a server fills in for Jobs, Deployments, ReplicaSets, StatefulSets and budgets."""
+"""Defaults by the server for Jobs, Deployments, ReplicaSets, StatefulSets and budgets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def default_job(job: Obj) -> None:
 
 
 def select_job(job: Obj) -> None:
-    """Labels and selector that tie the pods of a new Job to it; made of its name and uid."""
+    """Add the labels and selector tying the pods of a new Job to it; made of its name and uid."""
     job["status"] = {}
     if job["spec"].get("manualSelector"):
         return
@@ -57,7 +57,7 @@ def label_job(job: Obj) -> None:
 
 
 def default_replicas(obj: Obj) -> None:
-    """Defaults that ReplicaSets, Deployments and StatefulSets share."""
+    """Shared defaults of ReplicaSets, Deployments and StatefulSets."""
     spec = obj.setdefault("spec", {})
     if spec.get("replicas") is None:
         spec["replicas"] = 1

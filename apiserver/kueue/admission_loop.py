@@ -58,7 +58,7 @@ class AdmissionLoop:
         self._blocked.clear()
 
     def counted(self) -> None:
-        """What is counted has changed: a cycle that stands may go on."""
+        """The counted use has changed: a blocked cycle may go on."""
         if self._blocked:
             self.wake()
 
@@ -110,7 +110,7 @@ class AdmissionLoop:
         return queue
 
     def retry_later(self, queue: str) -> None:
-        """Quota may be free: try again what was put aside in a queue and its cohort, in a batch."""
+        """Quota may be free: try again the workloads put aside in a queue and its cohort, in a batch."""
         self._retries.add(queue)
 
     def _retry(self, name: str) -> None:
@@ -126,7 +126,7 @@ class AdmissionLoop:
             self.wake()
 
     def cycle(self) -> None:
-        """One cycle; another follows while there are heads that may move."""
+        """One cycle; another follows while heads may move."""
         stood, entries = bool(self._blocked), self._blocked or self._decided()
         if not entries:
             return
@@ -146,7 +146,7 @@ class AdmissionLoop:
             self._cycles.add("")
 
     def _decided(self) -> list[Entry]:
-        """The heads of the queues, with what becomes of them."""
+        """The heads of the queues, with their outcomes."""
         context = self.context
         heads = []
         for name in sorted(context.pending):
@@ -159,7 +159,7 @@ class AdmissionLoop:
         return Cycle(context.state, context.now, self.place, self._refusal).run(heads) if heads else []
 
     def _current(self, info: Info) -> bool:
-        """Whether a head still waits; takes the stored state of it."""
+        """True if a head still waits; takes its stored state."""
         stored = self.context.workload(info.key)
         queue = self.context.pending[info.cluster_queue]
         if stored is None or not workloads.is_admissible(stored) or info.key in self.context.state.where:
@@ -179,7 +179,7 @@ class AdmissionLoop:
         return ""
 
     def _conclude(self, entry: Entry) -> bool:
-        """Write what a cycle decided; whether the workload was admitted."""
+        """Write the decision of a cycle; True if the workload was admitted."""
         if entry.outcome == "assumed" and entry.queue is not None:
             return self._admit(entry, entry.queue)
         if entry.outcome == "preempting":
@@ -190,7 +190,7 @@ class AdmissionLoop:
         return False
 
     def _unready(self) -> bool:
-        """With blockAdmission: something that holds quota is not ready yet."""
+        """True, with blockAdmission, if a workload with quota is not ready yet."""
         waits = self.context.config.wait_for_pods_ready
         if waits is None or not waits.block_admission:
             return False
@@ -201,7 +201,7 @@ class AdmissionLoop:
         )
 
     def _wait(self, entry: Entry) -> None:
-        """Say of the next workload what it waits for."""
+        """State on the next workload the reason of its wait."""
         text, generation = "waiting for all admitted workloads to be in PodsReady condition", workloads.generation
         self.context.edit(
             entry.info.obj,
@@ -245,7 +245,7 @@ class AdmissionLoop:
         return True
 
     def _replace(self, workload: Obj, queue: Queue) -> None:
-        """The slice of an elastic Job that has quota ends the one before."""
+        """A slice of an elastic Job with quota ends the one before."""
         key = replaces(workload)
         before = self.context.workload(key) if key in queue.workloads and key is not None else None
         if before is None:
@@ -258,7 +258,7 @@ class AdmissionLoop:
         self.context.recorder.event(before, "Normal", REPLACED[0], text, SCHEDULER, "Replaced")
 
     def _tell(self, entry: Entry) -> None:
-        """Why a workload waits."""
+        """Write the reason of a workload's wait."""
         context, info = self.context, entry.info
         requests = resource_requests(info.pod_sets)
         told = entry.outcome != "assumed"
@@ -304,7 +304,7 @@ class AdmissionLoop:
     def place(
         self, info: Info, assignment: Assignment, targets: Iterable[Target], _empty: bool
     ) -> tuple[int, str] | None:
-        """Give a place to each pod set whose flavor has a topology; which one finds none, and why."""
+        """Place each pod set with a topology in its flavor; the number of the first unplaced one, and the reason."""
         for number, each in enumerate(assignment.pod_sets):
             for flavor in dict.fromkeys(each.flavors.values()):
                 topology = spec_of(self.context.state.flavors[flavor]).get("topologyName")
@@ -318,7 +318,7 @@ class AdmissionLoop:
         return None
 
     def _tree(self, flavor: str, topology: str) -> Tree:
-        """The nodes of a flavor, with what pods outside of the topology and workloads in it leave free."""
+        """The nodes of a flavor, less the use of pods outside of the topology and of workloads in it."""
         if flavor in self._trees:
             return self._trees[flavor]
         context = self.context

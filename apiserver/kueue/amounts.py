@@ -15,17 +15,17 @@ BINARY = ("memory", "ephemeral-storage", "hugepages-")
 
 
 def amount(resource: str, text: str | float) -> int:
-    """The amount that a quantity is."""
+    """The amount of a quantity."""
     return exact(resource, parse(text))
 
 
 def exact(resource: str, value: Fraction) -> int:
-    """The amount that an exact value is."""
+    """The amount of an exact value, rounded up."""
     return math.ceil(value * 1000 if resource == CPU else value)
 
 
 def quantity(resource: str, value: int) -> str:
-    """The quantity that an amount is."""
+    """The quantity of an amount."""
     if resource == CPU:
         return as_text(Fraction(value, 1000))
     return as_text(value, binary=resource.startswith(BINARY))

@@ -64,7 +64,7 @@ class BatchJob(Job):
         return int(status.get("succeeded", 0) + status.get("ready", 0) + len(uncounted)) >= pods_count(self.obj)
 
     def reclaimable(self) -> dict[str, int]:
-        """Those that no remaining completion needs."""
+        """Pods beyond the remaining completions."""
         spec, status = spec_of(self.obj), self._status()
         parallelism = int(spec.get("parallelism", 1))
         done = int(status.get("succeeded", 0))
@@ -100,7 +100,7 @@ class BatchJob(Job):
         return [found | {"minCount": least} if least is not None else found]
 
     def start(self, added: list[Addition]) -> list[Obj]:
-        """Resume it with what admission adds."""
+        """Resume it with the additions of the admission."""
         template = self.obj["spec"]["template"]
         metadata, spec = template.get("metadata") or {}, template["spec"]
         patch: Obj = {"suspend": False}
@@ -119,7 +119,7 @@ class BatchJob(Job):
         return [self.obj]
 
     def stop(self, workload: Obj | None, reason: str, message: str) -> list[Obj]:
-        """Suspend it, forget its start, and restore its template once the server allows that."""
+        """Suspend it, forget its start, and restore its template once the server allows it."""
         key = key_of(self.obj)
         stopped = []
         try:

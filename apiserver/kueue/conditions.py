@@ -13,36 +13,36 @@ EVENT_LIMIT = 1024
 
 
 def find(obj: Obj, kind: str) -> Obj | None:
-    """A condition of an object; None if it has none of that type."""
+    """A condition of an object; None if it has none of the type."""
     return next((each for each in (obj.get("status") or {}).get("conditions") or [] if each["type"] == kind), None)
 
 
 def is_true(obj: Obj, kind: str) -> bool:
-    """Whether a condition stands and is True."""
+    """True if a condition exists with the status True."""
     found = find(obj, kind)
     return found is not None and found["status"] == "True"
 
 
 def is_false(obj: Obj, kind: str) -> bool:
-    """Whether a condition stands and is False."""
+    """True if a condition exists with the status False."""
     found = find(obj, kind)
     return found is not None and found["status"] == "False"
 
 
 def since(condition: Obj) -> datetime:
-    """When the condition changed its status last."""
+    """Time of the last change of the condition's status."""
     return parse_stamp(condition["lastTransitionTime"])
 
 
 def truncated(message: str, limit: int = MESSAGE_LIMIT) -> str:
-    """A message cut to the length that is allowed."""
+    """A message cut to the allowed length."""
     return message if len(message) <= limit else message[: limit - 4] + " ..."
 
 
 def put(
     status: Obj, kind: str, value: bool, reason: str, message: str, now: datetime, generation: int | None = None
 ) -> bool:
-    """Set a condition; whether anything changed. The time changes with the value alone."""
+    """Set a condition; True if anything changed. The time changes with the value alone."""
     conditions = status.setdefault("conditions", [])
     text = "True" if value else "False"
     wanted: Obj = {"message": truncated(message), "reason": reason, "status": text, "type": kind}
@@ -64,7 +64,7 @@ def put(
 
 
 def drop(status: Obj, kind: str) -> bool:
-    """Remove a condition; whether there was one."""
+    """Remove a condition; True if it existed."""
     conditions = status.get("conditions") or []
     kept = [each for each in conditions if each["type"] != kind]
     status["conditions"] = kept

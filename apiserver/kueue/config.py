@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class WaitForPodsReady:
-    """`waitForPodsReady` of the configuration: what happens to admitted work whose pods are not ready."""
+    """`waitForPodsReady` of the configuration: treatment of admitted work with unready pods."""
 
     timeout_s: float = 1800.0  # from the admission
     recovery_timeout_s: float | None = None  # from the first pod that failed; None: `timeout_s`, 0: for ever
@@ -17,7 +17,7 @@ class WaitForPodsReady:
     backoff_max_s: float = 3600.0
 
     def limit_s(self, reason: str) -> float:
-        """Seconds that a Workload may stay in a reason of its condition PodsReady; 0 for any time."""
+        """Longest stay of a Workload in a reason of its condition PodsReady (s); 0 for any time."""
         if reason != "WaitForRecovery":
             return self.timeout_s
         return self.timeout_s if self.recovery_timeout_s is None else self.recovery_timeout_s
@@ -25,7 +25,7 @@ class WaitForPodsReady:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long the parts of the manager take, in seconds: medians of the sequences recorded with Kueue 0.19."""
+    """Latencies of the parts of the manager, in seconds: medians of the sequences recorded with Kueue 0.19."""
 
     reconcile_s: float = 0.02  # from a change to the write that answers it
     cycle_s: float = 0.03  # from a workload in a queue to its admission

@@ -1,4 +1,4 @@
-"""What the controllers of Kueue share: the server, the state of the queues, indexes of workloads, and their clients."""
+"""The context of Kueue's controllers: the server, the state of the queues, indexes of workloads, and their clients."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Context:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, as a process that ends."""
+        """Forget everything, as at the end of a process."""
         self.state = State()
         self.pending: dict[str, PendingQueue] = {}
         self.by_queue: dict[Key, set[Key]] = defaultdict(set)  # LocalQueue: its workloads
@@ -128,7 +128,7 @@ class Context:
     def edit(self, workload: Obj, change: Callable[[Obj], bool]) -> Obj | None:
         """Edit the status of a Workload as the manager of admissions; None if nothing changed or it is gone.
 
-        `change` gets a status of its own and says whether it changed anything.
+        `change` gets a status of its own and returns True if it changed anything.
         """
         current = self.workload(key_of(workload))
         if current is None or current["metadata"]["uid"] != workload["metadata"]["uid"]:

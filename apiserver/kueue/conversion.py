@@ -33,7 +33,7 @@ class UnreachableError(StatusError):
 
 
 def to_stored(obj: Obj) -> Obj:
-    """An object that a client sent, as it is stored."""
+    """The stored form of an object sent by a client."""
     found = obj | {"apiVersion": API_VERSION}
     change = {"ClusterQueue": _queue_to_stored, "Workload": _workload_to_stored}.get(obj["kind"])
     if change is not None and obj.get("spec"):
@@ -99,7 +99,7 @@ def _status_from_stored(status: Obj) -> Obj:
 
 
 def converted(kind: Kind, stored: Kind, is_down: Callable[[], bool]) -> Kind:
-    """A kind of v1beta1 whose objects are converted as above while the webhook answers."""
+    """A kind of v1beta1 with its objects converted as above while the webhook answers."""
 
     def through(convert: Callable[[Obj], Obj]) -> Callable[[Obj], Obj]:
         def change(obj: Obj) -> Obj:

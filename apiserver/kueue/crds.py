@@ -380,7 +380,7 @@ def _crd(
 
 
 def definitions() -> list[Obj]:
-    """All CustomResourceDefinitions, in the order in which discovery lists them."""
+    """All CustomResourceDefinitions, in the order of discovery."""
     value = integer()
     return [
         _crd("resourceflavors", "ResourceFlavor", ("flavor", "flavors", "rf"), _flavor()),

@@ -34,12 +34,12 @@ REPLACED = ("WorkloadSliceReplaced", "Replaced to accommodate a new workload sli
 
 
 def is_elastic(obj: Obj) -> bool:
-    """A Job whose width may change while it runs, or a Workload of one."""
+    """True for a Job with a variable width while it runs, or a Workload of one."""
     return annotations_of(obj).get(ELASTIC_JOB) == "true"
 
 
 def replaces(workload: Obj) -> Key | None:
-    """The slice that it is to replace."""
+    """The slice it is to replace; None without one in its namespace."""
     text = annotations_of(workload).get(REPLACES, "")
     namespace, _, name = text.partition("/")
     return (namespace, name) if name and namespace == workload["metadata"].get("namespace") else None
@@ -51,13 +51,13 @@ def slice_name(workload: Obj) -> str:
 
 
 def slices_of(context: Context, uid: str) -> list[Obj]:
-    """The Workloads of a Job that have not finished, the oldest first."""
+    """The unfinished Workloads of a Job, the oldest first."""
     found = [each for each in context.owned(uid) if not workloads.is_finished(each)]
     return sorted(found, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["uid"]))
 
 
 def annotate(context: Context, uid: str, workload: Obj) -> bool:
-    """Let a new slice name the one that it replaces; False while there are several."""
+    """Let a new slice name the one it replaces; False while there are several."""
     before = slices_of(context, uid)
     notes = workload["metadata"].setdefault("annotations", {})
     notes |= {ELASTIC_JOB: "true", SLICE_NAME: slice_name(before[0] if before else workload)}
@@ -94,7 +94,7 @@ def slice_for(context: Context, uid: str, pod_sets: list[Obj]) -> tuple[Obj | No
 
 
 def _sorted_out(context: Context, found: list[Obj]) -> Obj | None:
-    """Of several slices the one that counts. All others are finished, except the holder of the quota."""
+    """The slice of several to count. All others are finished, except the holder of the quota."""
     claims: dict[Key, Obj] = {}
     for each in found:
         key = replaces(each)
@@ -119,7 +119,7 @@ def _sorted_out(context: Context, found: list[Obj]) -> Obj | None:
 
 
 def errors_of(job: Obj, old: Obj | None) -> list[FieldError]:
-    """What Kueue refuses about the annotation elastic-job of a Job."""
+    """Kueue's refusals of the annotation elastic-job of a Job."""
     found = []
     if is_elastic(job) and MIN_PARALLELISM in annotations_of(job):
         why = "partial admission and elastic job cannot be used together"
@@ -188,7 +188,7 @@ class ElasticUngater:
 
 
 def _selector(workload: Obj, pod_set: str) -> dict[str, str]:
-    """The node selector that checks add to a pod set."""
+    """The node selector added by checks to a pod set."""
     found: dict[str, str] = {}
     for check in workloads.status_of(workload).get("admissionChecks") or []:
         for update in check.get("podSetUpdates") or []:

@@ -13,7 +13,7 @@ Obj = dict[str, Any]
 
 
 def finalize_orphan(context: Context, workload: Obj, *, may_finish: bool) -> None:
-    """A Workload whose owner is gone: finish it, or let a deleted one go."""
+    """A Workload without its owner: finish it, or let a deleted one go."""
     if may_finish and "deletionTimestamp" not in workload["metadata"]:
         finish(context, workload, "OwnerNotFound", "The workload's owner no longer exists")
         return
@@ -32,7 +32,7 @@ def finish(context: Context, workload: Obj, reason: str, message: str) -> None:
 
 
 def remove_finalizer(context: Context, workload: Obj) -> None:
-    """Let the Workload go when it is deleted."""
+    """Remove our finalizer, so a deletion of the Workload completes."""
     held = workload["metadata"].get("finalizers") or []
     if IN_USE not in held:
         return

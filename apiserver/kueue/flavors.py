@@ -1,4 +1,4 @@
-"""Which flavor each resource of a workload gets, and the words for why it gets none."""
+"""The flavor of each resource of a workload, and the texts for a resource without one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRY_NEXT = "TryNextFlavor"
 
 
 class Mode(IntEnum):
-    """How well an assignment fits; more is better."""
+    """The fit of an assignment; more is better."""
 
     NO_FIT = 0
     NO_CANDIDATES = 1  # preemption could help, but there is nobody to preempt
@@ -36,7 +36,7 @@ Oracle = Callable[[Info, FlavorResource, int], Grade]
 
 @dataclass(slots=True)
 class Attempt:
-    """One flavor that was looked at, for the event of the reservation."""
+    """One considered flavor, for the event of the reservation."""
 
     flavor: str
     mode: Mode
@@ -107,7 +107,7 @@ class Assignment:
         return Mode.NO_FIT < self.mode() < Mode.FIT
 
     def message(self) -> str:
-        """Why it does not fit."""
+        """The reasons of a misfit."""
         return "; ".join(
             f"couldn't assign flavors to pod set {each.name}: {', '.join(sorted(each.reasons))}"
             for each in self.pod_sets
@@ -115,7 +115,7 @@ class Assignment:
         )
 
     def considered(self) -> str:
-        """The flavors that were looked at, for the event of the reservation."""
+        """The considered flavors, for the event of the reservation."""
         found = []
         for each in self.pod_sets:
             texts = [text for text in (attempt.text() for attempt in each.attempts) if text]
@@ -124,7 +124,7 @@ class Assignment:
         return " | ".join(found)
 
     def short_of(self) -> set[FlavorResource]:
-        """Where preemption has to make room."""
+        """Flavors and resources in need of preemption."""
         return {
             (each.flavors[name], name)
             for each in self.pod_sets
@@ -306,7 +306,7 @@ class Assigner:
         return borrow > 0 and self.next_after_borrow
 
     def _preferred(self, first: Grade, second: Grade) -> bool:
-        """Whether the first grade is better."""
+        """True if the first grade is better."""
         if first[0] == Mode.NO_FIT or second[0] == Mode.NO_FIT:
             return first[0] != Mode.NO_FIT
         if (first[0] == Mode.NO_CANDIDATES) != (second[0] == Mode.NO_CANDIDATES):
@@ -321,7 +321,7 @@ class Assigner:
 
 
 def resource_requests(pod_sets: list[PodSet]) -> list[Obj]:
-    """status.resourceRequests of a workload that waits."""
+    """status.resourceRequests of a waiting workload."""
     return [
         {"name": each.name, "resources": {name: quantity(name, each.requests[name]) for name in sorted(each.requests)}}
         for each in pod_sets

@@ -1,4 +1,4 @@
-"""A Workload as the scheduler sees it: what each pod set asks for, its priority, and where it was placed."""
+"""A Workload as the scheduler sees it: the requests of each pod set, its priority, and its placement."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PodSet:
 
 @dataclass(slots=True)
 class Info:
-    """A Workload with what is computed from it once."""
+    """A Workload with the values computed from it once."""
 
     obj: Obj
     pod_sets: list[PodSet]
@@ -58,7 +58,7 @@ class Info:
         return str(self.obj["metadata"]["uid"])
 
     def shape(self) -> str:
-        """Equal for workloads that the scheduler cannot tell apart: if one does not fit, none does."""
+        """Equal for workloads alike to the scheduler: if one does not fit, none does."""
         if not self._shape:
             sets = [
                 (
@@ -78,7 +78,7 @@ class Info:
         return self._shape
 
     def usage(self) -> dict[FlavorResource, int]:
-        """Quota that it holds, by flavor and resource."""
+        """Quota held by the workload, by flavor and resource."""
         found: dict[FlavorResource, int] = {}
         for each in self.pod_sets:
             for resource, value in each.requests.items():

@@ -1,4 +1,4 @@
-"""The controller of what Kueue starts and stops: one Workload for each job, which starts when it is admitted."""
+"""The controller of jobs under Kueue: one Workload for each job; the job starts at its admission."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Busy(Exception):  # noqa: N818 - not an error: the next change of the job 
 
 
 class Job(ABC):
-    """What is queued: a batch Job, a pod, or a group of pods."""
+    """A queued object: a batch Job, a pod, or a group of pods."""
 
     reporter = ""
 
@@ -71,14 +71,14 @@ class Job(ABC):
 
     @abstractmethod
     def start(self, added: list[Addition]) -> list[Obj]:
-        """Start it; the objects that were started. Raises podsets.Conflict."""
+        """Start it; the started objects. Raises podsets.Conflict."""
 
     @abstractmethod
     def stop(self, workload: Obj | None, reason: str, message: str) -> list[Obj]:
-        """Stop it and take back what admission added; the objects that were stopped now. Raises Busy."""
+        """Stop it and take back the additions of the admission; the objects stopped now. Raises Busy."""
 
     def stopping(self) -> bool:
-        """Whether a stop has begun and is not complete."""
+        """True if a stop has begun and is not complete."""
         return False
 
     def finalize(self) -> None:  # noqa: B027 - only pods have a finalizer of Kueue
@@ -95,7 +95,7 @@ class Job(ABC):
         return new_workload(self, self.obj, self.name(), self.pod_sets())
 
     def matching(self) -> tuple[Obj | None, list[Obj]]:
-        """Its Workload, and those that do not belong to it (any more)."""
+        """Its Workload, and those not (or no longer) belonging to it."""
         match: Obj | None = None
         others = []
         for workload in self.context.owned(self.obj["metadata"]["uid"]):
@@ -106,7 +106,7 @@ class Job(ABC):
         return match, others
 
     def equivalent(self, workload: Obj) -> bool:
-        """Whether a Workload states what it asks for."""
+        """True if a Workload states the requests of the job."""
         if spec_of(workload).get("maximumExecutionTimeSeconds") != max_execution_s(self.obj):
             return False
         mine, stated = self.pod_sets(), pod_sets_of(workload)
@@ -134,15 +134,15 @@ class Job(ABC):
         return found
 
     def custom_conditions(self, workload: Obj) -> bool:
-        """Write conditions of its own; whether there was something to write."""
+        """Write conditions of its own; True if any was written."""
         return False
 
     def reclaimable(self) -> dict[str, int]:
-        """Pods of each pod set that are done and come not again."""
+        """Pods done for good, by pod set."""
         return {}
 
     def told(self) -> list[Obj]:
-        """The objects that are told about checks."""
+        """The objects to get the events about checks."""
         return [self.obj]
 
 
@@ -175,7 +175,7 @@ def priority_of(context: Context, obj: Obj, pod_sets: list[Obj]) -> tuple[Obj | 
 
 
 def new_workload(job: Job, obj: Obj, name: str, pod_sets: list[Obj]) -> Obj:
-    """A Workload that an object owns."""
+    """A new Workload owned by an object."""
     metadata: Obj = {
         "finalizers": [IN_USE],
         "labels": {JOB_UID_LABEL: obj["metadata"]["uid"]},
@@ -209,7 +209,7 @@ class JobReconciler:
             finalize_orphan(self.context, each, may_finish=controlled)
 
     def reconcile(self, job: Job) -> None:
-        """One step. Raises Busy when the job has to change first."""
+        """One step. Raises Busy if the job has to change first."""
         context = self.context
         workload, proceed = self._one_workload(job)
         if not proceed:
@@ -248,7 +248,7 @@ class JobReconciler:
         self.context.recorder.event(obj, "Normal", reason, message, job.reporter)
 
     def _one_workload(self, job: Job) -> tuple[Obj | None, bool]:
-        """The Workload of a job; False if something was done that comes first."""
+        """The Workload of a job; False if an earlier step was due and done."""
         context = self.context
         if elastic.is_elastic(job.obj):
             chosen, suits = elastic.slice_for(context, job.obj["metadata"]["uid"], job.pod_sets())
@@ -286,7 +286,7 @@ class JobReconciler:
         return match, True
 
     def _update(self, job: Job, workload: Obj) -> Obj | None:
-        """A Workload that waits follows its job."""
+        """A waiting Workload follows its job."""
         fresh = job.construct()
         if fresh is None:
             return None
@@ -339,7 +339,7 @@ class JobReconciler:
         self._event(job.obj, "CreatedWorkload", f"Created Workload: {'/'.join(key_of(workload))}", job)
 
     def _reclaimable(self, job: Job, workload: Obj) -> bool:
-        """Let the quota of pods that are done go; whether that was written."""
+        """Release the quota of pods done for good; True if this was written."""
         sizes = {each["name"]: int(each.get("count", 1)) for each in pod_sets_of(workload)}
         wanted = {name: min(count, sizes.get(name, count)) for name, count in job.reclaimable().items()}
         held = workloads.status_of(workload).get("reclaimablePods") or []
@@ -350,7 +350,7 @@ class JobReconciler:
         return self.context.apply(workload, status, "kueue-reclaimable-pods") is not None
 
     def _pods_ready(self, job: Job, workload: Obj) -> bool:
-        """Let the condition PodsReady follow the pods; whether it was written."""
+        """Let the condition PodsReady follow the pods; True if it was written."""
         held = conditions.find(workload, workloads.PODS_READY)
         ready = workloads.is_admitted(workload) and job.pods_ready()
         if ready:

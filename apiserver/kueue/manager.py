@@ -1,4 +1,4 @@
-"""The manager of Kueue: its controllers on one server, which follow what changes; it may go down and come back."""
+"""The manager of Kueue: its controllers on one server, driven by changes; it may go down and come back."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Kueue(Actor):
         super().__init__(server)
 
     def start(self) -> None:
-        """Follow what matters."""
+        """Follow the resources in `FOLLOWED`."""
         for resource in FOLLOWED:
             self.follow(resource, self._changed)
 
@@ -203,14 +203,14 @@ class Kueue(Actor):
         self._release()
 
     def _release(self) -> None:
-        """Flavors and checks that are deleted go once no queue refers to them."""
+        """Deleted flavors and checks go once no queue refers to them."""
         state = self.context.state
         for held, queue in ((state.flavors, self.status.flavors), (state.checks, self.status.checks)):
             for name in [name for name, obj in held.items() if "deletionTimestamp" in obj["metadata"]]:
                 queue.add(name)
 
     def _recount(self, name: str) -> None:
-        """Workloads that came before their queue, or wait for it."""
+        """Count the workloads older than their queue, or waiting for it."""
         for local in self.context.local_queues.get(name, ()):
             for key in sorted(self.context.by_queue.get(local, ())):
                 workload = self.context.workload(key)
@@ -274,7 +274,7 @@ class Kueue(Actor):
         self._tell_queues(lambda queue: name in queue.check_names())
 
     def _tell_queues(self, uses: Any) -> None:
-        """Queues that refer to something that has changed may have become active, or inactive; stated in batches."""
+        """Queues with a changed reference may have become active, or inactive; stated in batches."""
         for queue in self.context.state.queues.values():
             if uses(queue):
                 self.status.queues.add(queue.name, self.config.delays.status_s)
@@ -328,13 +328,13 @@ class Kueue(Actor):
             self.jobs.add(("Job", *key_of(job)), self.config.delays.edited_s if edited else None)
 
     def reconciler_gone(self, owner: Obj) -> None:
-        """Workloads of an owner that is gone are finished a little later."""
+        """Workloads of a lost owner are finished a little later."""
         uid = owner["metadata"]["uid"]
         delay_s = self.config.delays.gone_s
         self.clock.at(delay_s, lambda: self._orphans(uid) if self.running else None)
 
     def _look_for_owner(self, owner: Obj, namespace: str) -> None:
-        """A job that was made anew under the same name is not the owner."""
+        """A job made anew under the same name is not the owner."""
         found = self.server.store.get(JOBS if owner["kind"] == "Job" else PODS, namespace, owner["name"])
         uid = owner["uid"]
         if found is not None and found["metadata"]["uid"] != uid:
@@ -428,14 +428,14 @@ class Kueue(Actor):
         return SinglePod(self.context, obj) if managed and queue_name(obj) else None
 
     def _set_lives(self, workload: Obj) -> bool:
-        """Whether a StatefulSet that owns the Workload is there: it keeps it while it has no pods."""
+        """True if a StatefulSet owning the Workload exists: it keeps the Workload even without pods."""
         namespace = workload["metadata"]["namespace"]
         owners = [each for each in workload["metadata"].get("ownerReferences") or [] if each["kind"] == "StatefulSet"]
         sets = [(each, self.server.store.get(STATEFUL_SETS, namespace, each["name"])) for each in owners]
         return any(found is not None and found["metadata"]["uid"] == each["uid"] for each, found in sets)
 
     def _orphans_of(self, kind: str, namespace: str, name: str) -> None:
-        """Workloads that still name an owner that is gone."""
+        """Finish the workloads still naming a lost owner."""
         if not self.running:
             return
         again = self.server.store.get(JOBS if kind == "Job" else PODS, namespace, name)

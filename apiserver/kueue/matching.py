@@ -8,7 +8,7 @@ Obj = dict[str, Any]
 
 
 def tolerates(toleration: Obj, taint: Obj) -> bool:
-    """Whether a toleration covers a taint."""
+    """True if a toleration covers a taint."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
@@ -19,7 +19,7 @@ def tolerates(toleration: Obj, taint: Obj) -> bool:
 
 
 def untolerated(taints: list[Obj], tolerations: list[Obj]) -> Obj | None:
-    """The first taint that keeps a pod away; None if there is none."""
+    """The first taint to keep a pod away; None if none does."""
     for taint in taints:
         if taint.get("effect") not in {"NoSchedule", "NoExecute"}:
             continue
@@ -29,7 +29,7 @@ def untolerated(taints: list[Obj], tolerations: list[Obj]) -> Obj | None:
 
 
 def meets(expression: Obj, labels: dict[str, str]) -> bool:
-    """Whether labels meet one requirement of node affinity."""
+    """True if labels meet one requirement of node affinity."""
     key, operator, values = expression["key"], expression["operator"], expression.get("values") or []
     found = labels.get(key)
     if operator == "In":
@@ -55,7 +55,7 @@ def required_terms(spec: Obj) -> list[list[Obj]]:
 
 
 def wants_flavor(spec: Obj, labels: dict[str, str]) -> bool:
-    """Whether a pod may run on nodes with the labels of a flavor; only the keys of the flavor are compared."""
+    """True if a pod may run on nodes with the labels of a flavor; only the keys of the flavor are compared."""
     for key, value in (spec.get("nodeSelector") or {}).items():
         if key in labels and labels[key] != value:
             return False
@@ -66,7 +66,7 @@ def wants_flavor(spec: Obj, labels: dict[str, str]) -> bool:
 
 
 def wants_node(spec: Obj, labels: dict[str, str]) -> bool:
-    """Whether the node selector and affinity of a pod allow a node with these labels."""
+    """True if the node selector and affinity of a pod allow a node with these labels."""
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
     terms = required_terms(spec)

@@ -1,4 +1,4 @@
-"""Names that Kueue gives and reads: labels, annotations, finalizers, gates, reasons, and the names of workloads."""
+"""Names given and read by Kueue: labels, annotations, finalizers, gates, reasons, and the names of workloads."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def pod_sets_of(workload: Obj) -> list[Obj]:
 
 
 def queue_name(obj: Obj) -> str:
-    """The LocalQueue that an object names; "" for none."""
+    """The LocalQueue named by an object; "" for none."""
     return labels_of(obj).get(QUEUE_LABEL, "")
 
 
@@ -126,7 +126,7 @@ def controller_of(obj: Obj) -> Obj | None:
 
 
 def owner_reference(obj: Obj, *, controller: bool) -> Obj:
-    """A reference to an owner; one that controls also blocks its deletion."""
+    """A reference to an owner; a controller's also blocks its deletion."""
     found = {
         "apiVersion": obj["apiVersion"],
         "kind": obj["kind"],

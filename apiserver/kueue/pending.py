@@ -1,4 +1,4 @@
-"""Workloads that wait: for each ClusterQueue those to try next, and those put aside until something changes."""
+"""Waiting workloads: for each ClusterQueue those to try next, and those put aside until something changes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class PendingQueue:
                 self.aside[other.key] = other
 
     def retry(self, now: datetime) -> bool:
-        """Something changed: try those put aside again, but for those in backoff. Whether there are any."""
+        """Something changed: try those put aside again, except those in backoff. True if there are any."""
         self._moved_at = self._pops
         self._hopeless.clear()
         ready = [info for info in self.aside.values() if backoff_over(info.obj, now)]
@@ -123,7 +123,7 @@ class PendingQueue:
         return bool(ready)
 
     def ordered(self) -> list[Info]:
-        """All that wait, in the order in which they would be tried."""
+        """All waiting workloads, in the order of their next trials."""
         every = [*self.waiting.values(), *self.aside.values()]
         if self.inflight is not None:
             every.append(self.inflight)
@@ -139,7 +139,7 @@ def backoff_over(workload: Obj, now: datetime) -> bool:
 
 
 def _same(old: Obj, new: Obj) -> bool:
-    """Nothing changed that could make a workload fit."""
+    """True if no change could make a workload fit."""
     return bool(
         spec_of(old) == spec_of(new)
         and annotations_of(old).get(PRIORITY_BOOST) == annotations_of(new).get(PRIORITY_BOOST)

@@ -60,7 +60,7 @@ def runnable(pod: Obj) -> bool:
 
 
 def role_of(pod: Obj) -> str:
-    """The pod set that it belongs to."""
+    """The pod set of a pod."""
     return annotations_of(pod).get(ROLE_HASH) or role_hash(pod["spec"])
 
 
@@ -70,7 +70,7 @@ def ready(pod: Obj) -> bool:
 
 
 def pod_set_of(pod: Obj, name: str = MAIN_POD_SET, count: int = 1) -> Obj:
-    """The pod set that a pod makes."""
+    """The pod set made from a pod."""
     request = podsets.topology_request(annotations_of(pod), GROUP_INDEX_LABEL)
     spec = copy.deepcopy(pod["spec"])
     spec.pop("nodeName", None)
@@ -79,7 +79,7 @@ def pod_set_of(pod: Obj, name: str = MAIN_POD_SET, count: int = 1) -> Obj:
 
 
 class Pods(Job):
-    """What a pod and a group have in common."""
+    """The common part of a pod and a group."""
 
     reporter = "pod-kueue-controller"
 
@@ -109,7 +109,7 @@ class Pods(Job):
         return self.members()
 
     def start(self, added: list[Addition]) -> list[Obj]:
-        """Take the gates away and add what admission adds."""
+        """Take the gates away and add the additions of the admission."""
         by_name = {each.name: each for each in added}
         started = []
         for pod in self.members():
@@ -132,7 +132,7 @@ class Pods(Job):
         return by_name.get(MAIN_POD_SET) or next(iter(by_name.values()))
 
     def stop(self, workload: Obj | None, reason: str, message: str) -> list[Obj]:
-        """Delete the pods that run: a pod cannot be suspended."""
+        """Delete the running pods: a pod cannot be suspended."""
         evicted = conditions.find(workload, workloads.EVICTED) if workload is not None else None
         if reason == "WorkloadEvicted" and evicted is not None:
             reason = f"WorkloadEvictedDueTo{evicted['reason']}"
@@ -196,14 +196,14 @@ class SinglePod(Pods):
     """A pod of its own."""
 
     def finished(self) -> tuple[str, bool] | None:
-        """When it is."""
+        """Message and success of an ended pod; None before its end."""
         if not terminated(self.obj):
             return None
         status = self.obj["status"]
         return status.get("message", ""), status["phase"] == "Succeeded"
 
     def pods_ready(self) -> bool:
-        """When it is."""
+        """True if the pod is ready."""
         return ready(self.obj)
 
     def pod_sets(self) -> list[Obj]:
@@ -211,7 +211,7 @@ class SinglePod(Pods):
         return [pod_set_of(self.obj)]
 
     def equivalent(self, workload: Obj) -> bool:
-        """The spec of a pod does not change in what counts, but for tolerations that admission adds."""
+        """The compared fields of a pod's spec never change, except tolerations added by the admission."""
         if spec_of(workload).get("maximumExecutionTimeSeconds") is None and not workloads.has_reservation(workload):
             return super().equivalent(workload)
         return podsets.same(self.pod_sets(), pod_sets_of(workload), tolerations=False)
@@ -226,11 +226,11 @@ class PodGroup(Pods):
         self.absent = 0
 
     def members(self) -> list[Obj]:
-        """The pods that count."""
+        """The pods in the count."""
         return self.pods
 
     def name(self) -> str:
-        """That of the group."""
+        """The name of the group."""
         return labels_of(self.obj).get(PREBUILT_LABEL) or group_name(self.obj)
 
     def _note(self, name: str) -> str:
@@ -263,7 +263,7 @@ class PodGroup(Pods):
         return len(self.pods) >= self._total() and all(ready(pod) for pod in self.pods)
 
     def reclaimable(self) -> dict[str, int]:
-        """Pods that succeeded, by role."""
+        """Succeeded pods, by role."""
         done = [pod for pod in self.pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
         return {} if self.serving() else dict(Counter(map(role_of, done)))
 
@@ -278,7 +278,7 @@ class PodGroup(Pods):
         return grouped(self.pods)
 
     def construct(self) -> Obj | None:
-        """The Workload of a group that is complete."""
+        """The Workload of a complete group."""
         running = [pod for pod in self.pods if runnable(pod)]
         for pod in self.pods:
             if not runnable(pod):
@@ -300,7 +300,7 @@ class PodGroup(Pods):
         return workload
 
     def _drop(self, pods: list[Obj]) -> None:
-        """Delete pods that are too many."""
+        """Delete surplus pods."""
         for pod in pods:
             release_pod(self.context, pod)
             if "deletionTimestamp" in pod["metadata"]:
@@ -312,7 +312,7 @@ class PodGroup(Pods):
             self.context.recorder.event(pod, "Normal", "ExcessPodDeleted", "Excess pod deleted", self.reporter)
 
     def matching(self) -> tuple[Obj | None, list[Obj]]:
-        """The Workload of the group, with pods that are too many or replaced sorted out."""
+        """The Workload of the group, with surplus and replaced pods sorted out."""
         workload = self.context.workload((self.obj["metadata"]["namespace"], self.name()))
         if workload is None:
             return None, []
@@ -349,7 +349,7 @@ class PodGroup(Pods):
         return max(0, count - running)
 
     def _release_rank(self, pod: Obj) -> tuple[bool, float, str]:
-        """Those that hold the finalizer and ended last stay."""
+        """Order of release: pods with the finalizer and the last end stay."""
         held = MANAGED in (pod["metadata"].get("finalizers") or [])
         return not held, -self._ended(pod).timestamp(), str(pod["metadata"]["creationTimestamp"])
 
@@ -380,7 +380,7 @@ class PodGroup(Pods):
             raise Busy("the Workload has changed")
 
     def custom_conditions(self, workload: Obj) -> bool:
-        """Whether failed pods wait for others in their place; not those of a set that is scaled to zero."""
+        """State the wait of failed pods for their replacements; not for a set scaled to zero."""
         if workloads.is_on_hold(workload):
             return False
         held = conditions.find(workload, workloads.REPLACEMENT)
@@ -420,7 +420,7 @@ def grouped(pods: list[Obj]) -> list[Obj]:
 
 
 def by_age(pods: list[Obj]) -> list[Obj]:
-    """Those with the finalizer first, then those that run, then the oldest."""
+    """Those with the finalizer first, then the ungated ones, then the oldest."""
 
     def rank(pod: Obj) -> tuple[bool, bool, str, str]:
         metadata = pod["metadata"]

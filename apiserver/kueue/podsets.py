@@ -1,4 +1,4 @@
-"""What admission adds to a pod template (labels, annotations, node selector, tolerations, gates), and its removal."""
+"""Additions of an admission to a pod template (labels, annotations, node selector, tolerations, gates); removal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Conflict(Exception):  # noqa: N818 - a conflict of two placements, which e
 
 @dataclass(slots=True)
 class Addition:
-    """What one pod set gets."""
+    """The additions to one pod set."""
 
     name: str = ""
     count: int = 0
@@ -42,7 +42,7 @@ class Addition:
     gates: list[Obj] = field(default_factory=list)
 
     def merge(self, other: Addition) -> None:
-        """Add another one. Raises Conflict where it has another value."""
+        """Add another one. Raises Conflict for a differing value."""
         for name, mine, more in (
             ("annotations", self.annotations, other.annotations),
             ("labels", self.labels, other.labels),
@@ -62,7 +62,7 @@ class Addition:
 
 
 def additions(workload: Obj, flavors: dict[str, Obj]) -> list[Addition]:
-    """What the admission of a workload and its checks add to each pod set. Raises Conflict."""
+    """Additions of the admission of a workload and its checks to each pod set. Raises Conflict."""
     status = workloads.status_of(workload)
     specs = {each["name"]: each for each in pod_sets_of(workload)}
     found = []
@@ -130,7 +130,7 @@ def merged(metadata: Obj, spec: Obj, addition: Addition) -> Addition:
 
 
 def template_patch(metadata: Obj, spec: Obj, wanted: Addition) -> Obj:
-    """The merge patch that brings a template to what is wanted; {} if it is there already."""
+    """The merge patch from a template to the wanted one; {} if they agree already."""
     patch: Obj = {}
     for name, old, new in (
         ("labels", metadata.get("labels") or {}, wanted.labels),
@@ -155,7 +155,7 @@ def map_patch(old: dict[str, str], new: dict[str, str]) -> Obj:
 
 
 def as_created(pod_set: Obj, keep_labels: dict[str, str]) -> Addition:
-    """The template of a pod set as it was before admission; `keep_labels` are those that the API server manages."""
+    """The template of a pod set as it was before admission; `keep_labels` are those managed by the API server."""
     metadata, spec = pod_set["template"].get("metadata") or {}, pod_set["template"]["spec"]
     return Addition(
         name=pod_set["name"],
@@ -181,7 +181,7 @@ def topology_request(annotations: dict[str, str], index_label: str) -> Obj:
 
 
 def same(first: list[Obj], second: list[Obj], *, tolerations: bool) -> bool:
-    """Whether pod sets ask for the same: counts and containers, and tolerations where they count."""
+    """True if pod sets request the same: counts and containers, and tolerations if `tolerations`."""
     return len(first) == len(second) and all(
         mine.get("count", 1) == other.get("count", 1)
         and mine.get("minCount") == other.get("minCount")

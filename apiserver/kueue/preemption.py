@@ -1,4 +1,4 @@
-"""Preemption: candidates of the queue and its cohort in their order, and the smallest set that makes room."""
+"""Preemption: candidates of the queue and its cohort in their order, and the smallest set to make room."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = {
 
 
 class Variant(Enum):
-    """Why a workload may be preempted; the value is the reason of its condition."""
+    """The reason to preempt a workload; the value is the reason of its condition."""
 
     WITHIN_QUEUE = "InClusterQueue"
     HIERARCHICAL = "InCohortReclamation"
@@ -48,7 +48,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A workload that may be preempted, and the cohort that it shares with the preemptor."""
+    """A preemptible workload, and the cohort it shares with the preemptor."""
 
     target: Target
     shared: Node | None
@@ -112,7 +112,7 @@ class Preemption:
         return found
 
     def _fill_back(self, taken: list[Target], *, borrowing: bool) -> list[Target]:
-        """Give back those that need not leave; what stays taken is the answer."""
+        """Give back needless victims; the rest is the answer."""
         kept = list(taken)
         for number in range(len(kept) - 2, -1, -1):
             self._give(kept[number])
@@ -161,7 +161,7 @@ class Preemption:
         return self._of_queue(self.queue, None, advantage=False)
 
     def _cohort(self) -> tuple[list[Candidate], list[Candidate]]:
-        """Candidates of other queues: those on whose quota the preemptor has a claim, and the others."""
+        """Candidates of other queues: those on quota claimed by the preemptor, and the others."""
         claimed: list[Candidate] = []
         others: list[Candidate] = []
         if self.queue.node.parent is None or self.queue.policy("reclaimWithinCohort") == NEVER:
@@ -235,7 +235,7 @@ class Preemption:
 
 
 def possibility(state: State, info: Info, fr: FlavorResource, value: int, now: datetime) -> Grade:
-    """Whether preemption makes room for an amount, and the borrowing that is left then."""
+    """The success of preemption for an amount, and the borrowing left after it."""
     queue = state.queues[info.cluster_queue]
     targets = Preemption(state, info, {fr}, {fr: value}, now, lambda: True).targets()
     if not targets:

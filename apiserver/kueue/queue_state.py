@@ -1,4 +1,4 @@
-"""What the manager knows of ClusterQueues, cohorts, flavors and checks: quota, use, and whether a queue is active."""
+"""The manager's state of ClusterQueues, cohorts, flavors and checks: quota, use, and active queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER = "Never"
 
 
 class Queue:
-    """A ClusterQueue: its spec, its node in the tree of quotas, and the workloads that hold its quota."""
+    """A ClusterQueue: its spec, its node in the tree of quotas, and the workloads holding its quota."""
 
     def __init__(self, obj: Obj) -> None:
         self.obj = obj
@@ -53,7 +53,7 @@ class Queue:
         return str((self.spec.get("preemption") or {}).get(name, NEVER))
 
     def borrow_within_cohort(self) -> tuple[bool, int | None]:
-        """Whether preemption may go together with borrowing, and the highest priority of its victims."""
+        """Permission to combine preemption with borrowing, and the highest priority of its victims."""
         found = (self.spec.get("preemption") or {}).get("borrowWithinCohort") or {}
         return found.get("policy", NEVER) != NEVER, found.get("maxPriorityThreshold")
 
@@ -62,12 +62,12 @@ class Queue:
         return [flavor["name"] for group in self.groups for flavor in group["flavors"]]
 
     def check_names(self) -> dict[str, set[str]]:
-        """Admission checks, with the flavors that they are for (empty: all)."""
+        """Admission checks, with their flavors (empty: all)."""
         strategy = self.spec.get("admissionChecksStrategy") or {}
         return {each["name"]: set(each.get("onFlavors") or []) for each in strategy.get("admissionChecks") or []}
 
     def checks_for(self, admission: Obj | None) -> list[str]:
-        """The checks that a workload has to pass; without an admission only those for all flavors, or for its own."""
+        """The checks required of a workload; without an admission only those for all flavors, or for its own."""
         named = self.check_names()
         if admission is None:
             every = set(self.flavor_names())
@@ -178,7 +178,7 @@ class State:
             self.cohorts.pop(node.name, None)
 
     def count(self, info: Info) -> bool:
-        """Count a workload that holds quota; False if its queue is unknown."""
+        """Count a workload with quota; False if its queue is unknown."""
         self.forget(info.key)
         queue = self.queues.get(info.cluster_queue)
         if queue is None:
@@ -188,7 +188,7 @@ class State:
         return True
 
     def forget(self, key: Key) -> Queue | None:
-        """A workload holds quota no longer; the queue that it left."""
+        """A workload holds quota no longer; its former queue."""
         queue = self.queues.get(self.where.pop(key, ""))
         if queue is not None:
             queue.remove(key)
@@ -202,7 +202,7 @@ class State:
         return found
 
     def inactive(self, queue: Queue) -> list[tuple[str, str]]:
-        """Why a queue admits nothing: reasons and texts; empty if it is active."""
+        """Reasons of a queue to admit nothing, with texts; empty if it is active."""
         found = []
         if queue.spec.get("stopPolicy", "None") != "None":
             found.append(("Stopped", "is stopped"))
@@ -232,12 +232,12 @@ class State:
         return not queue.node.in_cycle(), "Ready", "Can admit new workloads"
 
     def is_active(self, name: str) -> bool:
-        """Whether a queue admits workloads."""
+        """True if a queue admits workloads."""
         queue = self.queues.get(name)
         return queue is not None and self.readiness(queue)[0]
 
     def borrowed(self, queue: Queue, fr: FlavorResource, used: int) -> int:
-        """How much of its use is borrowed; 0 outside a cohort."""
+        """The borrowed part of its use; 0 outside a cohort."""
         if queue.node.parent is None:
             return 0
         return max(0, used - queue.node.nominal(fr))

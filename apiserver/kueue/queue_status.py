@@ -1,4 +1,4 @@
-"""Statuses of ClusterQueues and LocalQueues, written in batches; finalizers of what queues refer to."""
+"""Statuses of ClusterQueues and LocalQueues, written in batches; finalizers of the objects in their references."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class QueueStatus:
             self._finalizer(CHECKS, obj, wanted=not deleted)
 
     def _finalizer(self, resource: str, obj: Obj, *, wanted: bool) -> bool:
-        """Put or take Kueue's finalizer; whether that was written."""
+        """Put or take Kueue's finalizer; True if it was written."""
         held = obj["metadata"].get("finalizers") or []
         if (IN_USE in held) == wanted:
             return False

@@ -1,4 +1,4 @@
-"""Quota in a tree of cohorts and queues: what is available, what is borrowed, and how use moves up the tree."""
+"""Quota in a tree of cohorts and queues: the available, the borrowed, and the passage of use up the tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Quota:
 
 
 def quotas_of(resource_groups: list[Obj] | None) -> dict[FlavorResource, Quota]:
-    """The quotas that a ClusterQueue or Cohort states."""
+    """The quotas stated by a ClusterQueue or Cohort."""
     found: dict[FlavorResource, Quota] = {}
     for group in resource_groups or []:
         for flavor in group["flavors"]:
@@ -36,7 +36,7 @@ def quotas_of(resource_groups: list[Obj] | None) -> dict[FlavorResource, Quota]:
 
 
 class Node:
-    """A queue (a leaf) or a cohort. `usage` of a cohort is what its children take from it."""
+    """A queue (a leaf) or a cohort. `usage` of a cohort is the amount its children take from it."""
 
     def __init__(self, name: str, *, queue: bool = False) -> None:
         self.name = name
@@ -49,23 +49,23 @@ class Node:
         self.usage: Usage = {}
 
     def nominal(self, fr: FlavorResource) -> int:
-        """Nominal quota; 0 where none is stated."""
+        """Nominal quota; 0 if none is stated."""
         found = self.quotas.get(fr)
         return found.nominal if found else 0
 
     def local(self, fr: FlavorResource) -> int:
-        """Quota that is not lent to the rest of the cohort."""
+        """Quota kept from the rest of the cohort."""
         found = self.quotas.get(fr)
         if found is None or found.lending is None:
             return 0
         return max(0, self.subtree.get(fr, 0) - found.lending)
 
     def local_available(self, fr: FlavorResource) -> int:
-        """What of that is free."""
+        """The free part of the local quota."""
         return max(0, self.local(fr) - self.usage.get(fr, 0))
 
     def unbounded(self, fr: FlavorResource) -> int:
-        """What can be taken now; negative where more is used than there is."""
+        """Quota to be taken now; negative if the use is above the quota."""
         if self.parent is None:
             return self.subtree.get(fr, 0) - self.usage.get(fr, 0)
         above = self.parent.unbounded(fr)
@@ -78,11 +78,11 @@ class Node:
         return self.local_available(fr) + above
 
     def available(self, fr: FlavorResource) -> int:
-        """What can be taken now, borrowed quota included."""
+        """Quota to be taken now, borrowed quota included."""
         return max(0, self.unbounded(fr))
 
     def potential(self, fr: FlavorResource) -> int:
-        """What could be taken if nothing were used."""
+        """Quota to be taken if nothing were used."""
         if self.parent is None:
             return self.subtree.get(fr, 0)
         found = self.local(fr) + self.parent.potential(fr)
@@ -92,7 +92,7 @@ class Node:
         return found
 
     def borrows_with(self, fr: FlavorResource, value: int) -> bool:
-        """Whether using `value` more means borrowing."""
+        """True if using `value` more means borrowing."""
         return self.nominal(fr) < self.usage.get(fr, 0) + value
 
     def within_nominal(self, frs: Iterable[FlavorResource]) -> bool:
@@ -100,7 +100,7 @@ class Node:
         return all(self.subtree.get(fr, 0) >= self.usage.get(fr, 0) for fr in frs)
 
     def add(self, fr: FlavorResource, value: int) -> None:
-        """Use more; what does not fit into the local quota counts in the parent."""
+        """Use more; the part beyond the local quota counts in the parent."""
         free = self.local_available(fr)
         self.usage[fr] = self.usage.get(fr, 0) + value
         if self.parent is not None and value > free:
@@ -114,7 +114,7 @@ class Node:
             self.parent.remove(fr, min(value, above))
 
     def fit(self, requests: Usage) -> tuple[bool, Usage]:
-        """Whether requests fit into the quota of the subtree, and what of them is left for the parent."""
+        """True if requests fit into the quota of the subtree; and the part of them left for the parent."""
         fits = all(self.subtree.get(fr, 0) >= self.usage.get(fr, 0) + value for fr, value in requests.items())
         return fits, {fr: max(0, value - self.local_available(fr)) for fr, value in requests.items()}
 
@@ -143,7 +143,7 @@ class Node:
         return "/" + "/".join([*reversed([each.name for each in self.path()]), self.name])
 
     def in_cycle(self) -> bool:
-        """A cohort that is below itself."""
+        """True for a cohort below itself."""
         seen = set()
         node: Node | None = self
         while node is not None:
@@ -170,7 +170,7 @@ def rebuild(root: Node) -> None:
 
 
 def lowest_that_fits(queue: Node, fr: FlavorResource, value: int) -> tuple[int, bool]:
-    """Height of the lowest cohort that has room for `value` (0: no borrowing), and whether there are others above."""
+    """Height of the lowest cohort with room for `value` (0: no borrowing); and True if others are above it."""
     if queue.parent is None or not queue.borrows_with(fr, value):
         return 0, queue.parent is not None
     left = value - queue.local_available(fr)

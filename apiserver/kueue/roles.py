@@ -1,4 +1,4 @@
-"""The role of a pod in a group: a hash over what matters for its admission."""
+"""The role of a pod in a group: a hash over the fields of its spec relevant to admission."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cycle of the scheduler: the head of each queue is assigned flavors, admitted, or told why it waits."""
+"""One cycle of the scheduler: the head of each queue is assigned flavors, admitted, or given the reason of its wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Place = Callable[[Info, Assignment, "Iterable[Target]", bool], "tuple[int, str] 
 
 @dataclass(slots=True)
 class Entry:
-    """A head in a cycle, and what became of it."""
+    """A head in a cycle, and its outcome."""
 
     info: Info
     queue: Queue | None
@@ -61,7 +61,7 @@ class Cycle:
         return ready + [each for each in entries if each not in ready]
 
     def nominate(self, info: Info) -> Entry:
-        """Assign flavors, and find victims where that needs them."""
+        """Assign flavors, and find victims if the assignment needs them."""
         queue = self.state.queues.get(info.cluster_queue)
         entry = Entry(info, queue)
         if workloads.checks(info.obj, "Retry") or workloads.checks(info.obj, "Rejected"):
@@ -81,7 +81,7 @@ class Cycle:
         return entry
 
     def assignments(self, info: Info, queue: Queue) -> tuple[Assignment, list[Target]]:
-        """The assignment of the whole workload or, where it may shrink, of as many pods as fit."""
+        """The assignment of the whole workload or, if it may shrink, of as many pods as fit."""
         if info.tried is not None and (info.tried_shape != info.shape() or len(info.tried) != len(info.pod_sets)):
             info.tried = None
         info.tried_shape = info.shape()
@@ -123,7 +123,7 @@ class Cycle:
         pod_set.flavors = {}  # nobody is preempted for the sake of a place
 
     def _shrunk(self, info: Info, assigner: Assigner) -> tuple[Assignment, list[Target]] | None:
-        """The most pods that fit, by bisection between the full and the least number."""
+        """The largest fitting number of pods, by bisection between the full and the least number."""
         specs = pod_sets_of(info.obj)
         full = [each.count for each in info.pod_sets]
         slack = [count - int(spec.get("minCount") or count) for count, spec in zip(full, specs, strict=True)]
@@ -177,7 +177,7 @@ class Cycle:
 
     @staticmethod
     def _unreclaimable(queue: Queue, assignment: Assignment) -> dict[FlavorResource, int]:
-        """What a workload that waits for room keeps from the others of this cycle."""
+        """Quota kept from the others of this cycle by a workload waiting for room."""
         found = {}
         for fr, value in assignment.usage.items():
             quota, used = queue.node.quotas.get(fr), queue.node.usage.get(fr, 0)

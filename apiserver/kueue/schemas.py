@@ -79,7 +79,7 @@ def mapping(values: Obj) -> Obj:
 
 
 def anything() -> Obj:
-    """An object that is taken as it is."""
+    """An object taken as it is."""
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 

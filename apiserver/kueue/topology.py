@@ -1,4 +1,4 @@
-"""Topology-aware placement: which domains (block, rack, host) the pods of a pod set go to."""
+"""Topology-aware placement: the domains (block, rack, host) for the pods of a pod set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Domain:
 
 
 class Tree:
-    """The nodes of a flavor as domains of a topology, with what is free on them."""
+    """The nodes of a flavor as domains of a topology, with their free amounts."""
 
     def __init__(self, name: str, levels: list[str], flavor: Obj) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class Tree:
                 return
 
     def place(self, pod_set: Obj, count: int) -> tuple[Obj | None, str]:
-        """The assignment of `count` pods as status.admission states it; or None, and why there is none."""
+        """The assignment of `count` pods as status.admission states it; or None, and the reason."""
         spec = pod_set["template"]["spec"]
         self.excluded.clear()
         self._count_fits(self.roots.values(), spec, pod_requests(spec))
@@ -174,7 +174,7 @@ def _ready(node: Obj) -> bool:
 
 
 def _refusal(node: Obj, spec: Obj, tolerations: list[Obj]) -> str:
-    """Why a node takes no pod of a spec, whatever is free there; "" if it takes some."""
+    """The reason of a node to take no pod of a spec, even if empty; "" if it takes some."""
     taint = untolerated(node["spec"].get("taints") or [], [*(spec.get("tolerations") or []), *tolerations])
     if taint is not None:
         value = f"={taint['value']}" if taint.get("value") else ""
@@ -186,7 +186,7 @@ def _refusal(node: Obj, spec: Obj, tolerations: list[Obj]) -> str:
 
 
 def _fewest(domains: list[Domain], count: int) -> list[Domain]:
-    """The fewest domains that hold `count` pods; the last one is the tightest that is enough."""
+    """The fewest domains for `count` pods; the last one is the tightest sufficient one."""
     ordered = sorted((domain for domain in domains if domain.fits), key=lambda domain: (-domain.fits, domain.values))
     found: list[Domain] = []
     for number, domain in enumerate(ordered):
@@ -239,7 +239,7 @@ def _decoded(values: Obj, size: int) -> list[str]:
 
 
 def free_on(nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[tuple[Obj, Amounts]]:
-    """Nodes with what their pods leave free; `pods` are those that count."""
+    """Nodes with the amounts left free by `pods`."""
     used: dict[str, Amounts] = {}
     for pod in pods:
         name = pod["spec"].get("nodeName")

@@ -26,7 +26,7 @@ Obj = dict[str, Any]
 
 
 class Ungater:
-    """Follows pods that wait for a place."""
+    """Follows pods waiting for a place."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -50,7 +50,7 @@ class Ungater:
             self.queue.add((pod["metadata"]["namespace"], name))
 
     def reconcile(self, key: tuple[str, str]) -> None:
-        """Give each waiting pod a domain that is not full yet."""
+        """Give each waiting pod a domain with room."""
         workload = self.context.workload(key)
         if workload is None or not workloads.is_admitted(workload):
             return

@@ -1,4 +1,4 @@
-"""The visibility API: the pending workloads of a queue, in the order in which they will be tried."""
+"""The visibility API: the pending workloads of a queue, in the order of their trials."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Visibility:
         self._kueue = kueue
 
     def kinds(self) -> list[Kind]:
-        """What is served: no objects, one subresource of each queue."""
+        """The served kinds: no objects, one subresource of each queue."""
         below = {"pendingworkloads": Subresource("pendingworkloads", verbs=("get",), handler=self.answer)}
         return [
             Kind(
@@ -49,7 +49,7 @@ class Visibility:
         ]
 
     def answer(self, _server: State, call: Call) -> Response:
-        """The pending workloads of the queue that a call names. Raises StatusError."""
+        """The pending workloads of the queue named by a call. Raises StatusError."""
         if not self._kueue.running:
             return Response(503, DOWN, {"content-type": "text/plain; charset=utf-8"})
         if call.verb != "get":

@@ -1,4 +1,4 @@
-"""What the webhooks of Kueue refuse, as field errors; pure functions over the new and the stored object."""
+"""The refusals of Kueue's webhooks, as field errors; pure functions over the new and the stored object."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def job(obj: Obj, old: Obj | None) -> Errors:
 
 
 def pods_count(obj: Obj) -> int:
-    """How many pods of a Job run at once."""
+    """Pods of a Job running at once."""
     parallelism = int(spec_of(obj).get("parallelism", 1))
     completions = spec_of(obj).get("completions")
     return parallelism if completions is None else min(parallelism, int(completions))
@@ -359,7 +359,7 @@ def _pod_sets(new: list[Obj], old: list[Obj]) -> Errors:
 
 
 def _placeless(admission: Obj) -> Obj:
-    """An admission without its placement, which may change."""
+    """An admission without its placement: the placement may change."""
     rows = [
         {key: value for key, value in each.items() if key not in {"topologyAssignment", "delayedTopologyRequest"}}
         for each in admission.get("podSetAssignments") or []

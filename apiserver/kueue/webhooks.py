@@ -64,7 +64,7 @@ REFUSED = "dial tcp WEBHOOK: connect: connection refused"
 
 
 class KueueWebhooks:
-    """Mutating and validating webhooks. While `down`, every write that they would see fails with 500."""
+    """Mutating and validating webhooks. While `down`, every write in their scope fails with 500."""
 
     name = "kueue"
 
@@ -136,7 +136,7 @@ def _excluded(attributes: Attributes) -> bool:
 
 
 def _default_queue(obj: Obj, server: State) -> None:
-    """A LocalQueue named `default` takes what names no queue."""
+    """A LocalQueue named `default` takes objects without a queue."""
     metadata = obj["metadata"]
     if queue_name(obj) or controller_of(obj) is not None:
         return
@@ -154,7 +154,7 @@ OWNERS = {
 
 
 def _managed_owner(obj: Obj, server: State) -> bool:
-    """Whether an owner of an object, at any distance, belongs to a queue."""
+    """True if an owner of an object, at any distance, belongs to a queue."""
     namespace = obj["metadata"].get("namespace", "")
     for _ in range(10):
         reference = controller_of(obj)

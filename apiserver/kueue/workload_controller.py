@@ -66,7 +66,7 @@ class WorkloadController:
 
     @staticmethod
     def _frees(old: Obj, new: Obj) -> bool:
-        """Whether others may fit now although it stays."""
+        """True if others may fit now although it stays."""
         reclaimable = workloads.status_of(old).get("reclaimablePods") != workloads.status_of(new).get("reclaimablePods")
         narrower = elastic.is_narrower(*(elastic.counts_of(pod_sets_of(each)) for each in (new, old)))
         return reclaimable or narrower or workloads.priority(old) != workloads.priority(new)
@@ -120,7 +120,7 @@ class WorkloadController:
         return "deletionTimestamp" in metadata or bool(labels_of(workload).get(JOB_UID_LABEL))
 
     def _finalize_orphan(self, workload: Obj) -> bool:
-        """Finish or release a Workload without an owner; whether that is all."""
+        """Finish or release a Workload without an owner; True if no further step is due."""
         finalize_orphan(self.context, workload, may_finish=True)
         return "deletionTimestamp" in workload["metadata"]
 
@@ -254,7 +254,7 @@ class WorkloadController:
         return True
 
     def _blocker(self, workload: Obj) -> str:
-        """What is wrong with its queues; "" if nothing is."""
+        """The fault of its queues; "" without one."""
         local = self.context.local_queue(workload)
         name = spec_of(workload).get("queueName", "")
         if local is None:

@@ -1,4 +1,4 @@
-"""What the state of a Workload is, and the steps of its life as edits of its status."""
+"""The state of a Workload, and the steps of its life as edits of its status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def status_of(workload: Obj) -> Obj:
 
 
 def copied(workload: Obj) -> Obj:
-    """A status to edit: the lists and the fields that edits change are copies."""
+    """A status to edit: the lists and the fields changed by edits are copies."""
     status = dict(status_of(workload))
     for name in ("conditions", "admissionChecks"):
         if name in status:
@@ -73,7 +73,7 @@ def is_evicted(workload: Obj) -> bool:
 
 
 def is_active(workload: Obj) -> bool:
-    """spec.active, which is true where it is not given."""
+    """spec.active, true by default."""
     return bool(spec_of(workload).get("active", True))
 
 
@@ -120,7 +120,7 @@ def priority(workload: Obj) -> int:
 
 
 def boost(workload: Obj) -> int:
-    """The annotation priority-boost; 0 where it is absent or no number."""
+    """The annotation priority-boost; 0 if it is absent or no number."""
     try:
         return int(annotations_of(workload).get(PRIORITY_BOOST, "0"))
     except ValueError:
@@ -128,7 +128,7 @@ def boost(workload: Obj) -> int:
 
 
 def queued_at(workload: Obj) -> datetime:
-    """Since when it waits, for the order of its queue."""
+    """Start of its wait, for the order of its queue."""
     evicted = conditions.find(workload, EVICTED)
     if (
         evicted is not None
@@ -157,7 +157,7 @@ def checks(workload: Obj, state: str) -> list[Obj]:
 
 
 def all_checks_ready(status: Obj) -> bool:
-    """No check that is not Ready."""
+    """True if all checks are Ready."""
     return all(each["state"] == "Ready" for each in status.get("admissionChecks") or [])
 
 
@@ -172,7 +172,7 @@ def checks_message(found: list[Obj], state: str) -> str:
 
 
 def sync_admitted(status: Obj, now: datetime, of_generation: int) -> bool:
-    """Let Admitted follow QuotaReserved and the checks; add up the time that it was admitted. Whether it changed."""
+    """Let Admitted follow QuotaReserved and the checks; add up the time of admission. True if it changed."""
     holder = {"status": status}
     reserved, ready = has_reservation(holder), all_checks_ready(status)
     was = is_admitted(holder)
@@ -197,7 +197,7 @@ def sync_admitted(status: Obj, now: datetime, of_generation: int) -> bool:
 
 
 def unset_reservation(status: Obj, reason: str, message: str, now: datetime, of_generation: int) -> bool:
-    """QuotaReserved=False for a reason; the admission is gone. Whether anything changed."""
+    """QuotaReserved=False for a reason; the admission is gone. True if anything changed."""
     changed = conditions.put(status, QUOTA_RESERVED, False, reason, message, now, of_generation)
     if status.pop("admission", None) is not None:
         changed = True
@@ -205,7 +205,7 @@ def unset_reservation(status: Obj, reason: str, message: str, now: datetime, of_
 
 
 def reserve(status: Obj, admission: Obj, now: datetime, of_generation: int) -> None:
-    """Give quota: QuotaReserved=True, and what stood about an eviction is in the past."""
+    """Give quota: QuotaReserved=True, and the texts about an eviction go into the past."""
     status["admission"] = admission
     message = f"Quota reserved in ClusterQueue {admission['clusterQueue']}"
     conditions.put(status, QUOTA_RESERVED, True, QUOTA_RESERVED, message, now, of_generation)
@@ -245,7 +245,7 @@ def evict(status: Obj, reason: str, message: str, cause: str, now: datetime, of_
 
 
 def retry_at(workload: Obj, now: datetime) -> datetime | None:
-    """The time to which a check in Retry puts off, if the status does not state it (or a later one) yet."""
+    """The end of the delay by checks in Retry, if the status does not state it (or a later one) yet."""
     latest: datetime | None = None
     for check in checks(workload, "Retry"):
         if "requeueAfterSeconds" in check and check.get("lastTransitionTime"):
@@ -275,7 +275,7 @@ def count_requeue(status: Obj, now: datetime, base_s: float, limit_s: float) -> 
 
 
 def applied(status: Obj) -> Obj:
-    """The part of a status that the manager of admissions applies."""
+    """The part of a status applied by the manager of admissions."""
     keys = (
         "accumulatedPastExecutionTimeSeconds",
         "admission",

@@ -13,7 +13,7 @@ RETRY_S, LAST_RETRY_S = 0.1, 1000.0
 
 
 class WorkQueue(Generic[K]):
-    """Calls `handle(key)` `delay_s` after a key was added; a key that waits already keeps its earlier time."""
+    """Calls `handle(key)` `delay_s` after a key was added; a waiting key keeps its earlier time."""
 
     def __init__(self, timeline: Clock, delay_s: float, handle: Callable[[K], None]) -> None:
         self._timeline = timeline
@@ -35,7 +35,7 @@ class WorkQueue(Generic[K]):
         self._waiting[key] = self._timeline.at_us(moment_us, lambda: self._due(key))
 
     def again(self, key: K) -> None:
-        """Handle a key again that failed, later each time in a row."""
+        """Handle a failed key again, later each time in a row."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self.add(key, min(RETRY_S * 2 ** (failures - 1), LAST_RETRY_S))
 
@@ -56,7 +56,7 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Forget the waiting keys."""
         for timer in self._waiting.values():
             timer.cancel()
         self._waiting.clear()
