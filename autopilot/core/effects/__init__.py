@@ -1,4 +1,4 @@
-"""Effects: the proposals open to an action, and their fate.
+"""Effects: the proposals that an action may make, and their course until they are done.
 
 Theory of operation. An action submits a draft of a verb. A draft accepted by the planner becomes an instruction, and an
 instruction under way is followed until it is done, late or refused (`lifecycle.py`). A start that waits for its victims

@@ -91,7 +91,7 @@ class AdmitDraft(WaitingDraft):
         return self.fit
 
     def change(self, ctx: Context) -> Change:
-        """The start, and its losses to waiting work."""
+        """The start, and the losses of waiting work to it."""
         layout = self.fit.layout
         effects = side_effects(ctx, self.row, layout) + passed(ctx, self.action, self.row, layout)
         return AdmitChange(slots=slots_of(ctx, layout), score_terms=self.fit.terms, side_effects=effects)

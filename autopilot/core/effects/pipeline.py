@@ -69,7 +69,7 @@ class PipelineDraft(WaitingDraft):
         return self.needed_gpus
 
     def change(self, ctx: Context) -> Change:
-        """The start, its victims, and its losses to waiting work."""
+        """The start, its victims, and the losses of waiting work to it."""
         layout, victims = self.fit.layout, victims_of(self, ctx)
         effects = side_effects(ctx, self.row, layout, self.taken) + passed(ctx, self.action, self.row, layout)
         slots = slots_of(ctx, layout)

@@ -245,7 +245,7 @@ def shows(whatif: WhatIf, row: int, layout: Layout) -> bool:
 
 
 def drop_declined(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
-    """Memory without starts refused their room by declining work, and without waits that are over.
+    """Memory without starts whose victims declined to leave, and without waits that are over.
 
     The newcomers of these starts are planned again immediately, with other victims.
     """

@@ -50,7 +50,7 @@ def _effect(ctx: Context, row: int, gpus: float, wait_s: float, what: Taken) -> 
 
 
 def passed(ctx: Context, action: str, row: int, layout: Layout) -> tuple[SideEffect, ...]:
-    """Earlier starts of its class in wait for an approval, passed by the start of `row` once that is approved.
+    """Earlier starts of its class still waiting for an approval; the start of `row` passes them once it is approved.
 
     The last ones; once it is approved, only those without room beside it.
     """
@@ -64,7 +64,7 @@ def passed(ctx: Context, action: str, row: int, layout: Layout) -> tuple[SideEff
 
 
 def _displaced(ctx: Context, row: int, layout: Layout) -> list[int]:
-    """Shown starts in wait for an approval, with room only without the start of `row`."""
+    """Shown starts that wait for an approval and have room only without the start of `row`."""
     classes = ctx.observation.snapshot.workloads.slo_class[ctx.pending]
     after = ~ctx.plan.taken & ~approved_starts(ctx, ctx.pending) & (classes == classes[ctx.position_of(row)])
     open_starts = [

@@ -1,4 +1,4 @@
-"""The effects of standing deeds on the what-if and the quota ledger: work is placed or taken."""
+"""Deeds that place or take work, applied to the what-if and the quota ledger once they stand."""
 
 from __future__ import annotations
 

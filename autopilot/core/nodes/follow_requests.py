@@ -32,7 +32,7 @@ def follow_requests(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def enter_requests(memory: ControllerMemory, planned: Planned) -> ControllerMemory:
-    """Memory with the gangs with a request for nodes from now on."""
+    """Memory with the gangs that nodes are requested for from now on."""
     now_s = planned.now_s
     new = {each.subject.uid: now_s for each in planned.plan.proposals if each.accepted and each.change.asks_nodes}
     return (

@@ -249,7 +249,7 @@ class PlanState:
         self.accepted.extend(disruptions)
 
     def recommend(self, victims: Mapping[int, tuple[Layout, Layout | None]]) -> None:
-        """Note victims of a recommendation: the layout of each, and its rest after a shrink."""
+        """Note victims of a recommendation: the layout of each, and the layout that it would keep."""
         self.paper.update(victims)
 
     def exceed(self, rows: Iterable[int], *, of_cluster: bool) -> None:

@@ -14,7 +14,7 @@ from autopilot.core.placement.whatif import Layout
 
 
 def shown_whole(change: Change, *, contract: bool) -> str:
-    """Its losses to waiting work, its places, and every victim with its fate."""
+    """The losses of waiting work to it, its places, and every victim with its fate."""
     taken = "".join(sorted(map(_taken, change.victims)))
     return f"{shown_sides(change, contract=contract)}|{_places(change.slots)}{taken}"
 

@@ -1,4 +1,4 @@
-"""Predicted time and nodes of the start of a gang without a fit today.
+"""Predicted time and nodes of the start of a gang that does not fit yet.
 
 The plan reads the predicted free times of GPUs as a step function of capacity per node. It finds, by bisection over the
 distinct times, the first fit of the gang's members (inside one domain if required). Inside one review period the plan
@@ -45,7 +45,7 @@ def plan_start(ctx: Context, at: int, shape: Shape, gpu_free_at_s: F64 | None = 
 
 
 def promised_start_s(ctx: Context, at: int, shape: Shape, plan: StartPlan) -> float:
-    """The latest start to promise to the gang at `at`: as `plan`, with all work running as long as it may.
+    """The latest start that the gang at `at` can be promised: as `plan`, with all work running as long as it may.
 
     "As long as it may" is `reservation.promise_level`. The plan is for a likely start, so that little room idles before
     it; a promise is for a start that few gangs miss.

@@ -310,6 +310,7 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
 
 
 def _hold(ctx: Context, at: int, fit: Fit) -> None:
+    """Put the gang on this tick's what-if and ledger, without a proposal."""
     ctx.whatif.place(int(ctx.pending[at]), fit.layout)
     ctx.occupy(int(ctx.pending[at]), fit.layout, ctx.now_s + float(ctx.run_low_s[at]))
 
@@ -359,7 +360,7 @@ def _reason(ctx: Context, at: int, miss: Miss) -> Miss:
 
 
 def _refuse(ctx: Context, positions: Rows, miss: Miss) -> None:
-    """Note the reason for the wait of gangs of one shape: also an unknown run time, if a reservation blocks them."""
+    """Note why gangs of one shape wait; behind a reservation, an unknown run time is the reason."""
     ctx.plan.refuse(positions, miss)
     unknown = positions[~ctx.known[positions]] if miss.code == Code.RESERVED else positions[:0]
     if len(unknown):
