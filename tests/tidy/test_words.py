@@ -41,9 +41,7 @@ GENERATED = {
     "docs/alerts.md",
 }
 
-LIMITS: dict[str, float] = {
-    "autopilot/explain": 1.5,
-}
+LIMITS: dict[str, float] = {}
 """The most markers per 1,000 words. A limit above 1 only ever goes down; lower it when a text was rewritten."""
 
 
