@@ -58,7 +58,7 @@ from autopilot.playground.playground_cli import playground
 from autopilot.printable import printable
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
-"""What typer raises for a command line that it cannot parse; typer itself does not export it."""
+"""typer's error for a command line with a mistake; typer itself does not export it."""
 
 
 class Commands(TyperGroup):
@@ -377,7 +377,7 @@ def _say(message: str) -> None:
 
 
 THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Pools of the numeric libraries: their threads spin where other programs use the cores, and gain nothing here."""
+"""Pools of the numeric libraries: their threads spin on cores used by other programs, and gain nothing here."""
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -8,7 +8,7 @@ _ACTS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Control characters, which a terminal obeys, marks that reorder what stands beside them, and letters nobody sees."""
+"""Control characters (a terminal obeys them), marks that reorder their neighbours, and invisible letters."""
 
 
 def printable(text: str, kept: str = "") -> str:

@@ -26,7 +26,7 @@ NICENESS = 10
 """Niceness of a fit relative to the loop."""
 
 Keep = Callable[[str, Any], str]
-"""Stores the result of a fit; returns why it must not be used, "" when it may be."""
+"""Stores the result of a fit; returns the reason against its use, "" without one."""
 
 Run = Callable[[FitWork, Forecasting], Any]
 """Runs a fit within its limits. Exceptions of the fit pass through."""

@@ -14,9 +14,9 @@ LIMITS = ("file", "declared", "none")
 PHYSICS = ("ideal", "charged", "real")
 TELEMETRY = ("auto", "full", "windowed", "off")
 BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las", "easy", "static", "kueue", "slurm")
-"""The keys of `simulator.baselines.BASELINES`, repeated here so that help does not import them."""
+"""The keys of `simulator.baselines.BASELINES`, repeated here: help need not import them."""
 ENGINE_NAMES = ("kueue",)
-"""Baselines that may run the cluster while the autopilot only recommends."""
+"""Baselines fit to run the cluster beside an autopilot that only recommends."""
 POLICY_NAMES = (
     "autopilot",
     "admission",
@@ -29,7 +29,7 @@ POLICY_NAMES = (
     "elastic",
     "reclaim-idle",
 )
-"""The shipped policies that act on their own, the default first; repeated here for the same reason."""
+"""The shipped policies with actions of their own, the default first; repeated here for the same reason."""
 SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
 """All shipped policies, for commands that only read."""
 SCENARIO_NAMES = (
@@ -59,7 +59,7 @@ ADVICE_S = 30.0
 """Time between two decisions beside an engine: one per scrape of the simulated exporters."""
 LEAST_ADVICE_S, MOST_ADVICE_S = 1.0, 3600.0
 FULL_TELEMETRY_S = 86_400.0
-"""Longest run for which `auto` renders and parses every scrape."""
+"""Longest run for rendering and parsing every scrape under `auto`."""
 
 
 def past_end(at_s: float, end_s: float) -> str:

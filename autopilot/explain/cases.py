@@ -47,7 +47,7 @@ IN_UNITS: Mapping[str, Callable[[float], str]] = {
     "of": format_ratio,
     "time": format_clock,
 }
-"""Numbers that are told in words, by the first word of their unit; `of the outcomes` is a ratio, `time` a moment."""
+"""Numbers told in words, by the first word of their unit; `of the outcomes` is a ratio, `time` a moment."""
 
 
 def quantity(value: float, unit: str) -> str:

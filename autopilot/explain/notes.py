@@ -83,7 +83,7 @@ def note_words(note: Note) -> str:
 
 
 MOST_GAPS = 10
-"""Gaps that are listed; the rest is in the JSON."""
+"""Gaps in the list; the rest is in the JSON."""
 
 
 def gap_lines(gaps: Sequence[Gap]) -> list[str]:

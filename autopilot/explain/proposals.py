@@ -140,7 +140,7 @@ REASONS: Mapping[Code, str] = {
     "is owed",
     Code.OK: "in order",
 }
-"""What each code says; `value` and `threshold` are the numbers that it was judged by."""
+"""The words of each code; `value` and `threshold` are the numbers of its judgement."""
 
 SHOWN_VICTIMS = 5
 """Victims named on one line; the whole case names all."""
@@ -233,7 +233,7 @@ LOSES: Mapping[Taken, str] = {
     Taken.ROOM: "reserved room",
     Taken.TURN: "turn",
 }
-"""What waiting work loses to a start."""
+"""Losses of waiting work to a start."""
 
 _TAKES: Mapping[Taken, str] = {
     Taken.QUOTA: "until it has started it takes the reserved quota of waiting work",

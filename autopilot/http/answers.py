@@ -11,7 +11,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 Number = float | None
-"""A number; None where it is not measured."""
+"""A number; None if not measured."""
 
 
 def stated(answer: Any) -> dict[int | str, dict[str, Any]]:

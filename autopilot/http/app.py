@@ -79,7 +79,7 @@ REFUSALS = {
     "429": "too many requests; see Retry-After",
     "503": "not now; see Retry-After, or the status of /readyz",
 }
-"""Answers that any route may give, for the schema."""
+"""Possible answers of every route, for the schema."""
 
 log: Any = structlog.get_logger("http")
 

@@ -16,7 +16,7 @@ from autopilot.service.settings import ClusterRoles, Role
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 KEPT_S, UNKNOWN_S = 60.0, 10.0
-"""How long an answer counts: a token that the cluster revokes is refused after `KEPT_S` at the latest."""
+"""Lifetime of an answer: a token revoked by the cluster is refused after `KEPT_S` at the latest."""
 MOST_KEPT = 1024
 REVIEWS = Limit(20.0, 5.0)
 """Reviews of tokens never seen as valid, of all callers together: a flood of them does not reach the API server."""

@@ -32,7 +32,7 @@ KEEP_EVERY_S = 30.0
 log: Any = structlog.get_logger("page")
 
 SERIES = ("capacity_gpus", "held_gpus", "active_gpus", "gap_gpus", "pending_gpus", "measured_gpus")
-"""`measured_gpus`: held with known SM activity, so that active + gap = measured. Files of earlier builds lack it."""
+"""`measured_gpus`: held with known SM activity, so active + gap = measured. Files of earlier builds lack it."""
 
 
 @dataclass(slots=True)

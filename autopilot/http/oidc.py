@@ -37,13 +37,13 @@ PATH = "/api/v1/session/provider"
 CALLBACK = f"{PATH}/callback"
 COOKIE = "gpu_autopilot_sign_in"
 BEGUN_S = 600.0
-"""How long a person may take at the provider."""
+"""Longest time of a person at the provider."""
 KEPT_S, AGAIN_S = 3600.0, 10.0
-"""How long metadata and keys of the provider count, and the least time between two questions for keys."""
+"""Lifetime of metadata and keys of the provider, and the least time between two questions for keys."""
 ANSWERS_S = 5.0
 """Longest time of one request to the provider; a sign-in makes at most four."""
 MOST_AT_ONCE = 4
-"""Requests for a sign-in that may wait for the provider at once; the other threads answer the rest of the API."""
+"""Most sign-ins waiting for the provider at once; the other threads answer the rest of the API."""
 LIMIT_BYTES = 1 << 20
 SKEW_S = 60
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")

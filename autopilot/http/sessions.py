@@ -22,7 +22,7 @@ COOKIE = "gpu_autopilot_session"
 CSRF_HEADER = "X-CSRF-Token"
 LASTS_S = 12 * 3600.0
 MOST_SESSIONS, MOST_EACH = 1000, 20
-"""Sessions that are open at once: of everybody, and of one caller."""
+"""Most sessions open at once: of everybody, and of one caller."""
 READS = frozenset({"GET", "HEAD"})
 
 

@@ -48,7 +48,7 @@ KEYS = (
     "labels",
     "reason",
 )
-"""Text columns of a row; `labels` is a JSON object of the labels that are metered, "" for none."""
+"""Text columns of a row; `labels` is a JSON object of the metered labels, "" for none."""
 AMOUNTS = (
     "gpu_time",
     "measured",

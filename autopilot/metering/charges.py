@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FREE = (Kind.IDLE, Kind.FRAGMENTED, Kind.OUT_OF_USE, Kind.GAP)
-"""Kinds of capacity that no work holds, in the order in which an unused guarantee is found in them."""
+"""Kinds of free capacity, in the order of the search for an unused guarantee in them."""
 PLACE = ["begin", "gpu_model"]
 LEAST_H = 1e-9
-"""Less than this is what rounding leaves."""
+"""Anything below is a remainder of rounding."""
 
 
 class Meter(StrEnum):

@@ -22,7 +22,7 @@ KEY = (
     "Tags",
     "x_Kind",
 )
-"""What identifies a charge in two exports."""
+"""The identity of a charge in two exports."""
 MONEY = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 AMOUNTS = ("PricingQuantity", "ConsumedQuantity", "x_GpuHours", "x_GpuHoursActive", "x_GpuHoursMeasured")
 MEASURED = ("x_EnergyKwh", "x_CarbonKg")

@@ -56,7 +56,7 @@ AFTER_1_0 = (
     "SkuMeter",
     "SubAccountType",
 )
-"""Columns that FOCUS 1.0 does not have; they are exported with the prefix `x_`."""
+"""Columns unknown to FOCUS 1.0; they are exported with the prefix `x_`."""
 
 
 def focus_rows(asked: Asked) -> pd.DataFrame:

@@ -36,7 +36,7 @@ NEVER_NULL = (
     "ServiceSubcategory",
 )
 MANDATORY = (*NEVER_NULL, "BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit")
-"""Columns that every FOCUS 1.2 file has, with those that this provider's kind of billing requires."""
+"""Columns of every FOCUS 1.2 file, with those required for this provider's kind of billing."""
 OF_CHARGES = (
     "ConsumedQuantity",
     "ConsumedUnit",
@@ -48,7 +48,7 @@ OF_CHARGES = (
     "SkuId",
     "SkuPriceId",
 )
-"""Not null where the row is usage and no correction."""
+"""Not null if the row is usage and no correction."""
 TOGETHER = (
     ("CapacityReservationId", "CapacityReservationStatus"),
     ("SubAccountId", "SubAccountType"),

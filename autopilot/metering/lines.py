@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GRAINS_PER_GPU_H = GRAINS_PER_GPU_S * 3600
 OWNER = ("kind", "tenant", "queue", "gpu_model", "profile", "slo_class", "pool", "topology")
-"""Text columns by which everything is summed; others of `amounts.KEYS` are asked for."""
+"""Text columns of every sum; others of `amounts.KEYS` are asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from autopilot.metering.calendar import moment_s, zone_of
 from autopilot.policies.dialect import read_yaml
 
 OTHER = "other"
-"""In `gpu_hour`: the price of every GPU model that is not named."""
+"""In `gpu_hour`: the price of every GPU model without one of its own."""
 MOST_BYTES = 1 << 20
 
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]

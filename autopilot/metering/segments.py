@@ -36,7 +36,7 @@ CUTS = (
     * 60
     * TICKS_PER_S
 )
-"""Where a merged day (UTC) is divided: at each hour, and at 00:00 of the zones that are not whole hours from UTC."""
+"""Edges inside a merged day (UTC): each hour, and 00:00 of the zones not whole hours from UTC."""
 
 _NAME = re.compile(r"s-(-?\d{1,19})-(-?\d{1,19})\.parquet")
 _COLUMNS = pa.schema(
@@ -50,7 +50,7 @@ _COLUMNS = pa.schema(
 
 
 LATER = ("user", "labels")
-"""Columns that older segments lack."""
+"""Columns absent from older segments."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MJ_PER_KWH = 3.6e9
 PARTS = (Kind.HELD, Kind.IDLE, Kind.FRAGMENTED, Kind.OUT_OF_USE, Kind.GAP)
-"""Kinds that make up the capacity."""
+"""Kinds of rows that add up to the capacity."""
 WITHIN = 0.001
 """The rows of a period and its capacity x time may differ by this part."""
 BY = {

@@ -22,9 +22,9 @@ LEAST_DAYS = 7
 ALERT_RATIO = 1.3
 """A day above this ratio is worth a look."""
 MOST_GAP_RATIO = 0.01
-"""A day is unknown where more of its capacity x time was not observed: it is neither judged nor in the mean."""
+"""A day with a larger unobserved part of its capacity x time is unknown: neither judged nor in the mean."""
 WEEKS = 8
-"""Weeks before the month's open days from which these are drawn."""
+"""Weeks before the month's open days, the source of their draws."""
 LEAST_WEEKS = 3
 """With fewer known days of each weekday, there is no forecast."""
 DRAWS, LEVELS = 2000, (0.1, 0.5, 0.9)

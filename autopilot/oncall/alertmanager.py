@@ -16,7 +16,7 @@ from collectors.exporter import get_limited, http_session, reason_of
 LIMIT_BYTES = 8 * MAX_BYTES
 
 SETTLED_S = 300.0
-"""Age from which an Alertmanager has all alerts: it starts with none, and Prometheus sends each one every minute."""
+"""Age of an Alertmanager with all alerts: it starts with none, and Prometheus sends each one every minute."""
 
 
 class _Receiver(msgspec.Struct):
@@ -63,7 +63,7 @@ class Listed(NamedTuple):
 
 
 Reader = Callable[[], Listed]
-"""The alerts that fire now. Raises `InputError`."""
+"""The alerts firing now. Raises `InputError`."""
 
 
 def alertmanager_reader(url: str, receiver: str = "", timeout_s: float = 10.0, settled_s: float = SETTLED_S) -> Reader:

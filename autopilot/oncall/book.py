@@ -23,7 +23,7 @@ from autopilot.records.journal.alerts import AlertStep
 log: Any = structlog.get_logger("alerts")
 
 MOST_OPEN, MOST_EACH = 20_000, 5_000
-"""Alerts that have not ended: of all senders, and of one. Beyond it the oldest ones of the fullest sender go."""
+"""Most unended alerts: of all senders, and of one. Beyond it the oldest ones of the fullest sender go."""
 KEPT_ENDED = 20_000
 MOST_HISTORY = 50
 

@@ -32,7 +32,7 @@ MOST_QUERIES = 200
 """Queries of one round; the rest waits for the next."""
 
 LOOK_EVERY_S = 0.5
-"""Longest wall time between a delivery and the look at it, where no tick ends meanwhile."""
+"""Longest wall time between a delivery and the look at it, if no tick ends meanwhile."""
 
 ASKS_AGAIN_S = 30.0
 """Wall time between two questions to the Alertmanager."""
@@ -41,7 +41,7 @@ _FOR_A_PERSON = frozenset({Stage.PROPOSED, Stage.NO_RUNBOOK, Stage.NOT_VERIFIED}
 
 EFFECTS_ENDED = "the effects ended"
 MOST_NAMED = 3
-"""Idle work that a reason names."""
+"""Idle work named by a reason."""
 
 _FINAL = frozenset({Stage.ENDED, Stage.NO_RUNBOOK, Stage.VERIFIED})
 

@@ -25,7 +25,7 @@ Name = Annotated[str, msgspec.Meta(max_length=200)]
 Value = Annotated[str, msgspec.Meta(max_length=8_000)]
 
 Key = tuple[str, str]
-"""What identifies an alert: fingerprint, and start in UTC and milliseconds."""
+"""The identity of an alert: fingerprint, and start in UTC and milliseconds."""
 
 
 class _Alert(msgspec.Struct, rename="camel"):

@@ -10,7 +10,7 @@ from markdown_it.tree import SyntaxTreeNode
 TAGS = frozenset(
     {"p", "ul", "ol", "li", "code", "strong", "em", "blockquote", *("table", "thead", "tbody", "tr", "th", "td")}
 )
-"""Elements that are kept; of any other the text stays. Blocks of code are `pre`, headings one level lower."""
+"""Kept elements; of any other the text stays. Blocks of code are `pre`, headings one level lower."""
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 

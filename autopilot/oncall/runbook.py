@@ -32,7 +32,7 @@ SECTIONS = (
     "Verification",
     "False positives",
 )
-"""Headings that every runbook has, in this order."""
+"""Headings of every runbook, in this order."""
 
 MAX_BYTES = 256 << 10
 _PARAMETER = re.compile(r"\$([a-z_]+)")

@@ -65,7 +65,7 @@ FLEET = {
     "active": "active_gpus",
     "gap": "gap_gpus",
 }
-"""Figures of the fleet that the status has."""
+"""Figures of the fleet in the status."""
 
 
 def show_status(api: Api, json_out: Path | None) -> None:

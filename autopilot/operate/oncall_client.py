@@ -20,7 +20,7 @@ from autopilot.printable import printable
 from autopilot.service.settings_file import load_settings
 
 OF_THE_SCRAPE = ("__name__", "instance", "job")
-"""Labels that say where a series was read, not what it is about."""
+"""Labels for the place of a series' reading, not for its subject."""
 
 
 def show_steps(journal: Path, json_out: Path | None) -> None:

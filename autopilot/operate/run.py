@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log: Any = structlog.get_logger("service")
 Simulate = Callable[[Simulation, Path], AbstractContextManager[Site]]
-"""Opens the simulated cluster that the settings name (`autopilot.simulated.site.open_site`)."""
+"""Opens the simulated cluster of the settings (`autopilot.simulated.site.open_site`)."""
 
 
 def run_service(

@@ -9,7 +9,7 @@ from autopilot.playground.gangs import Gang
 from autopilot.playground.steps import Checks, Step
 
 Preempted = Callable[[Gang, int], tuple[str, tuple[str, str]]]
-"""(gang, job that it makes room for) -> Kueue's word for why, and the uids of that Workload and its owner."""
+"""(gang, job in need of its room) -> Kueue's word for the reason, and the uids of that Workload and its owner."""
 
 
 def take(gang: Gang, of: Checks, step: Step, real_s: float, preempted: Preempted) -> None:

@@ -9,7 +9,7 @@ from apiserver.users import ADMIN
 from autopilot.crds.definitions import policy_definition, recommendation_definition
 
 MOST = 100
-"""Recommendations that are kept as objects."""
+"""Recommendations kept as objects."""
 
 
 def add_control_resources(server: Server) -> None:

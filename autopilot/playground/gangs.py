@@ -32,7 +32,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 TTL_S = 3600
-"""Time after which a finished Job is deleted with its pods."""
+"""Time until a finished Job is deleted with its pods."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from autopilot.core.hardware.mig import GpuModel
 
 Obj = dict[str, Any]
 Layout = Sequence[Sequence[str] | None]
-"""The profiles of the instances of each GPU of a node; None where MIG mode is off."""
+"""The profiles of the instances of each GPU of a node; None if MIG mode is off."""
 SPACE, CONFIG_MAP = "gpu-operator", "gpu-autopilot-mig"
 DEFINITION: Obj = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -29,9 +29,9 @@ from simulator.running.engine import Engine
 
 Obj = dict[str, Any]
 MOST_OF_GPU = 8
-"""Replicas for each GPU of the cluster that a person may ask for: more than its instances."""
+"""Most replicas per GPU of the cluster in a person's request: more than its instances."""
 NOTICED_S = 60.0
-"""Longest time after which a program sees an annotation of its pod: the kubelet refreshes files about once a minute."""
+"""Longest time until a program sees an annotation of its pod: the kubelet refreshes files about once a minute."""
 
 
 class Levers:

@@ -33,12 +33,12 @@ from simulator.serving.http import add_exposition
 LEAST_S = 0.1
 """Least wall time between two ticks."""
 DELIVERED_S = 5.0
-"""Longest wall time that a tick waits for the watches of the controller to have told everything."""
+"""Longest wait of a tick for complete watches of the controller, in wall time."""
 POLL_S = 0.002
 SCRAPE_S = 30.0
 """Virtual time between two scrapes, and between two ticks without a change."""
 LEAST_WATCH_S, MOST_WATCH_S = 15.0, 300.0
-"""Length of one watch, which the server counts in virtual time: about a second of wall time."""
+"""Length of one watch, counted by the server in virtual time: about a second of wall time."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ def merge_patch(before: Obj, after: Obj) -> Obj:
 
 
 Told = Callable[[str, Obj, str], None]
-"""(resource, object, why the server refuses it)."""
+"""(resource, object, the server's reason for its refusal)."""
 
 
 class Mirror:

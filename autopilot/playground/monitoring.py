@@ -18,9 +18,9 @@ from autopilot.core.model.errors import InputError
 PROGRAMS = {"Prometheus": ("prometheus",), "Alertmanager": ("prometheus-alertmanager", "alertmanager")}
 """The names of their programs: Debian's, then the publisher's."""
 RESEND_S = 60.0
-"""Time after which a Prometheus sends an alert again that still fires (its own default), in virtual time."""
+"""Time until a Prometheus repeats a still firing alert (its own default), in virtual time."""
 END_S = 10.0
-"""A program that was asked to end is killed after this time."""
+"""Time for a program to end before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import hashlib
 import re
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names, those that Kubernetes uses."""
+"""Letters of generated names, as in Kubernetes."""
 QUEUE = "default"
 """Name of the LocalQueue in each namespace: Kueue gives a Job without a queue the queue of this name."""
 LONGEST = 48

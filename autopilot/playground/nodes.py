@@ -18,13 +18,13 @@ from simulator.world.cluster import Cluster
 
 Obj = dict[str, Any]
 NOTICE = "aws-node-termination-handler/spot-itn"
-"""Taint of a node that its cloud will reclaim. The clouds' handlers write no time."""
+"""Taint of a node before its reclaim by the cloud. The clouds' handlers write no time."""
 UNSCHEDULABLE, UNREACHABLE = "node.kubernetes.io/unschedulable", "node.kubernetes.io/unreachable"
 HOST_CPUS, HOST_MEMORY = "192", "2Ti"
-"""Of a node whose pool states none: more than GPU work asks for."""
+"""Amounts of a node without a statement of its pool: more than GPU work asks for."""
 NOT_READY = "node.kubernetes.io/not-ready"
 OWN_TAINTS = {NOTICE, UNSCHEDULABLE, UNREACHABLE, NOT_READY}
-"""Taints that Kubernetes and clouds write; others stay as somebody set them."""
+"""Taints written by Kubernetes and clouds; others stay as set by people."""
 DRIVER = "gpu.nvidia.com"
 VERSION = "v1.36.2"
 
@@ -49,7 +49,7 @@ class Nodes:
         self._ready = list(cluster.hardware.ready)
         cuts = any(cluster.hardware.mig)
         self.managed = {row for row in self.row.values() if cuts and self._model(row)}
-        """Nodes with a MIG manager: where the cluster has instances, those whose GPUs can be cut."""
+        """Nodes with a MIG manager: those with GPUs fit for MIG, if the cluster has instances."""
         self._settled: dict[int, _Offer] = {}  # before the change that is under way
 
     def node(self, row: int, now_s: float, stored: Obj | None = None) -> Obj:

@@ -19,7 +19,7 @@ Obj = dict[str, Any]
 KUEUE = "kueue.x-k8s.io/v1beta2"
 LIMIT_RANGE = "one-gpu"
 HOST_QUOTA = {"cpu": "1000000", "memory": "1000000Gi"}
-"""Quota of host resources, which are not what is short here."""
+"""Quota of host resources, not the scarce ones here."""
 WORDS = {
     Displace.NEVER: "Never",
     Displace.LOWER: "LowerPriority",

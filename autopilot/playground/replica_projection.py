@@ -18,7 +18,7 @@ from simulator.world.facts import Evicting, Resumed, Started, Stopped, Submitted
 
 Fact = Submitted | Withdrawn | Resumed | Started | Evicting | Stopped
 REASONS = {Why.PREEMPT: "Preempted", Why.FAULT: "NodeFailures", Why.RECOVER: "NodeFailures", Why.MOVE: "Preempted"}
-"""Reasons after which work waits again, as Kueue names them."""
+"""Reasons for another wait of evicted work, in Kueue's names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ MORE = {
     Mode.APPROVE: ("kubectl annotate recommendation NAME gpu-autopilot.io/approve=yes",),
     Mode.AUTO: ("kubectl get events -A --watch",),
 }
-"""Commands that are worth a try in each mode."""
+"""Commands worth a try in each mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ NOT_HERE = {
     "attach": "there is no process to attach to: pods of the playground are simulated",
     "portforward": "no port is open in it: pods of the playground are simulated",
 }
-"""Subresources of pods that need a kubelet, and what is said instead."""
+"""Subresources of pods in need of a kubelet, with the answer given instead."""
 
 
 class KueueRules(KueueWebhooks):

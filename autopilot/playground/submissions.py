@@ -32,10 +32,10 @@ from simulator.world.work import Shape
 
 Obj = dict[str, Any]
 DURATION = "playground.gpu-autopilot.io/duration"
-"""Annotation of a Job: how long it runs, for example 20m."""
+"""Annotation of a Job: its run time, for example 20m."""
 DEFAULT_S = 600.0
 LOWERED_S = 1.0
-"""Time within which a Job asks for fewer pods after one of them was evicted, so that the others go on."""
+"""Time for a Job to ask for fewer pods after an eviction of one, so the others go on."""
 LONGEST_S = 30 * 86_400.0
 _SLEEP = re.compile(r"\bsleep\s+(\d+(?:\.\d+)?[smhd]?)\b")
 _PRIORITY = re.compile(r"priority-(\d{1,9})")

@@ -53,7 +53,7 @@ TRUSTED_TYPES = frozenset(
         "sklearn.feature_extraction.text.HashingVectorizer",
     }
 )
-"""Types that an artifact may contain."""
+"""Types allowed in an artifact."""
 
 TRUSTED_LOADERS = frozenset(
     {
@@ -70,7 +70,7 @@ TRUSTED_LOADERS = frozenset(
         "TypeNode",
     }
 )
-"""Ways in which skops may rebuild them; those of functions, methods and partial calls are excluded."""
+"""Ways of skops for rebuilding them; those of functions, methods and partial calls are excluded."""
 
 MAX_BYTES = 256 * 1024 * 1024
 """Limit on unpacked content: a small archive can expand without bound."""

@@ -17,7 +17,7 @@ from typing import Any
 from autopilot.core.model.errors import InputError
 
 LOCK_WAIT_S = 30.0
-"""How long a writer waits for another one; each holds the lock for milliseconds."""
+"""Longest wait of a writer for another one; each holds the lock for milliseconds."""
 
 _LOCK_POLL_S = 0.02
 _PARTIAL = ".partial"

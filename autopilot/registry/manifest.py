@@ -12,14 +12,14 @@ from autopilot.registry.atomic_files import RegistryError, canonical, sha256
 
 SCHEMA = "gpu-autopilot/model/1"
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "skops", "statsmodels")
-"""Libraries that a fitted model may depend on."""
+"""Possible dependencies of a fitted model."""
 
 MUST_EQUAL = ("scikit-learn",)
-"""Libraries that do not guarantee to load estimators of another version."""
+"""Libraries without a guarantee to load estimators of another version."""
 
 MAX_BYTES = 4 * 1024 * 1024
 SHORT = 12
-"""Number of characters of a version that are shown; enough to identify one."""
+"""Number of shown characters of a version; enough to identify one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from autopilot.registry.atomic_files import MissingError, RegistryError, canonic
 SCHEMA = "gpu-autopilot/current/1"
 MAX_SERVING = 50
 MAX_LOG = 500
-"""Number of changes that are remembered."""
+"""Number of remembered changes."""
 
 _MAX_BYTES = 1024 * 1024
 

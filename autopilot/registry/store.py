@@ -34,7 +34,7 @@ from autopilot.registry.pointer import Pointer, Promotion, read_pointer
 
 KINDS = ("bursts", "runtimes", "hazards")
 KEEP = 10
-"""Versions of a kind that are kept besides those that served last (the reference keeps the same number)."""
+"""Kept versions of a kind besides the last serving ones (the reference keeps the same number)."""
 
 QUOTA_MIB = 512.0
 _NAME = re.compile(r"[0-9a-f]{64}")

@@ -41,13 +41,13 @@ FIELD_OF: dict[Code, str] = {
 work.
 """
 MODE_CODES = frozenset({Code.MODE_OFF, Code.MODE_OBSERVE, Code.MODE_RECOMMEND, Code.NEEDS_APPROVAL})
-"""Codes that depend on the mode of the action (`modes.ACTION`)."""
+"""Codes under the mode of the action (`modes.ACTION`)."""
 
 
 GUARD_SHARE = 0.05
-"""A guard is named when the gain that it refused is at least this fraction of the proposed gain, and of all waiting."""
+"""Least refused gain for naming a guard, as a fraction of the proposed gain, and of all waiting."""
 WAIT_SHARE = 0.2
-"""A reason for waiting is named when it accounts for at least this fraction of all waiting."""
+"""Least part of all waiting for naming a reason."""
 
 WAITING: dict[Code, str] = {
     Code.CAPACITY: "all GPUs were in use. No policy field changes that; more GPUs or less demand would",
@@ -76,7 +76,7 @@ CURES = {
     Code.TOPOLOGY: "modes.defragment",
     Code.MIG_GEOMETRY: "modes.regeometry",
 }
-"""The mode of the action that ends such waiting; the suggestion names it where it is not automatic."""
+"""The mode of the action against such waiting; the suggestion names it if it is not automatic."""
 
 
 def advice(run: PolicyRun) -> tuple[str, ...]:

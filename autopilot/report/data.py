@@ -31,7 +31,7 @@ class Series:
     pending_gpus: Floats
     """GPUs requested by pending work"""
     stranded_gpus: Floats
-    """free GPUs that no pending work can use"""
+    """free GPUs out of reach for pending work"""
 
     def __post_init__(self) -> None:
         """Check that all columns have one length."""
@@ -48,7 +48,7 @@ class Heat:
     node_ids: tuple[str, ...]
     """[nodes]"""
     busy_ratio: Floats
-    """[nodes, times]; NaN where the node was absent"""
+    """[nodes, times]; NaN if the node was absent"""
 
     def __post_init__(self) -> None:
         """Check that labels and values have matching shapes."""
@@ -78,9 +78,9 @@ class ServiceSeries:
     rate_rps: Floats
     replicas: Floats
     late: Floats | None = None
-    """requests over the objective that completed in each step; None: not counted"""
+    """late requests (over the objective) completed in each step; None: not counted"""
     foreseen_rps: Floats | None = None
-    """the upper bound that was forecast at that time for the following steps; None: no forecast of its demand"""
+    """the upper bound forecast at that time for the following steps; None: no forecast of its demand"""
     foreseen: str = ""
     """its probability and lead time, as text"""
 
@@ -111,7 +111,7 @@ class DecisionRow:
     really_lost_gpu_s: float = math.nan
     """their actual loss; NaN: not known"""
     refusals: tuple[tuple[str, str, str], ...] = ()
-    """(guard, code, text) of each guard that refused it"""
+    """(guard, code, text) of each refusing guard"""
     case: tuple[str, ...] = ()
     """all details, as `autopilot explain` prints them"""
 
@@ -124,7 +124,7 @@ class PolicyRun:
     result: Mapping[str, object]
     series: Series
     waits_s: Floats
-    """first start - submit, one per job; NaN where a job never started"""
+    """first start - submit, one per job; NaN if a job never started"""
     heat: Heat
     services: tuple[ServiceSeries, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
@@ -148,7 +148,7 @@ class ReportData:
     cluster: Mapping[str, int]
     """nodes, gpus"""
     assumed: Mapping[str, object] = field(default_factory=dict)
-    """column -> rows in which it was filled"""
+    """column -> rows with a filled-in value"""
     command: str = ""
     version: str = ""
     written: str = ""
@@ -160,7 +160,7 @@ class ReportData:
     recorded: Mapping[str, object] = field(default_factory=dict)
     """figures of the starts in the job file, as of a policy; empty: it has none"""
     reproduction: Mapping[str, object] = field(default_factory=dict)
-    """how far baselines reproduce the starts of the job file, as in the JSON; empty: it has none"""
+    """agreement of baselines with the starts of the job file, as in the JSON; empty: it has none"""
 
 
 def resample(t: Floats, v: Floats, until: float, points: int = SERIES_POINTS) -> tuple[Floats, Floats]:

@@ -20,7 +20,7 @@ from autopilot.report.words import (
 
 MOST_TENANTS = 60
 RECORDED = "as recorded"
-"""Column of the starts that the job file has."""
+"""Column of the starts in the job file."""
 
 
 # --- key figures ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from autopilot.report.markup import text
 from autopilot.report.words import HEADLINE_UTILIZATION, count, headline, pick, reference_of, subject_of
 
 EQUAL_RATIO = 0.02
-"""Figures that differ by less than this part of the larger one are called equal."""
+"""Figures closer than this part of the larger one are called equal."""
 TIMES = 3.0
 """A figure above this multiple of the reference is given as a multiple."""
 
@@ -96,7 +96,7 @@ MEASURES = (
     ),
 )
 TOLD_FIRST = ("Guarantee shortfall", "Work lost")
-"""The order of a heading: what a policy owes and loses comes before what work waits."""
+"""The order of a heading: debts and losses of a policy come before waits."""
 
 
 def heading(data: ReportData) -> str:

@@ -145,7 +145,7 @@ HEADLINE_UTILIZATION = (
     ("real utilization", ("utilization", "real_utilization_ratio"), ""),
     ("useful utilization", ("utilization", "to_last_arrival_ratio"), " until the last arrival"),
 )
-"""The utilization figure of a headline: the first that each of its runs measured."""
+"""The utilization figure of a headline: the first one measured by each of its runs."""
 
 
 def _utilization(subject: PolicyRun, reference: PolicyRun) -> str:
@@ -160,7 +160,7 @@ PRICES = (
     ("guarantee shortfall", ("guarantees", "owed_gpu_s")),
     ("work lost", ("disruptions", "lost_gpu_s")),
 )
-"""What a policy owes and loses: the first figures of a headline, and what a shorter wait may cost."""
+"""Debts and losses of a policy: the first figures of a headline, and the possible cost of a shorter wait."""
 WAITS = (
     ("mean total wait", ("jobs", "total_wait_s_mean")),
     ("mean queue wait", ("jobs", "queue_wait_s_mean")),

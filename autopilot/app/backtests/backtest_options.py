@@ -30,10 +30,10 @@ class GateEvidence:
     """Evidence of a backtest for the gate. The caller creates it empty (or with `champion`); `run` fills it in."""
 
     champion: Mapping[str, Any] | None = None
-    """The content of the artifact that serves now. None: no version serves; leave the losses of a champion None."""
+    """The content of the serving artifact. None: no version serves; leave the losses of a champion None."""
 
     champion_schema: tuple[str, ...] = ()
-    """Names of the features that the champion was fitted on."""
+    """Names of the features in the champion's fit."""
 
     champion_problem: str = ""
     """Filled in by `run`: why the champion could not be scored on this data ("" when it was, or there is no

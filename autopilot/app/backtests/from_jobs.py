@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 SUBMIT = ("submit_s", "t_s")
 DURATION = ("duration_s", "exec_s")
 NAMES = ("service", "partition")
-"""Columns that describe what a job is, in addition to its name or instead of it."""
+"""Columns that describe a job, in addition to its name or instead of it."""
 KINDS = ("kind", "num_lora", "gpu_type", "mig_profile")
-"""Columns with few values that distinguish jobs of one name."""
+"""Columns with few values, for telling apart jobs of one name."""
 ASKED = (
     "cpus",
     "cpu_milli",
@@ -52,9 +52,9 @@ ASKED = (
     "num_lora",
     "prompt_length",
 )
-"""Numbers that a job declares when it is submitted."""
+"""Numbers declared by a job at its submission."""
 SHAPE = ("cpus", "cpu_milli", "memory_mib", "memory_gib", "gpu_milli")
-"""Columns that identify a job without a name: replicas of one template request the same."""
+"""Identity of a job without a name: replicas of one template request the same."""
 
 
 def run(options: RuntimesOptions, progress: BackProgress) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from autopilot.registry.book import SUMMARY
 from models.backtest import METRIC_VERSION, CaseVerdict, GateRules, GateVerdict, judge
 
 NO_SCORES = frozenset({"chosen", "floor", "left_out_by_reason", "assumed_by_reason"})
-"""Parts of a backtest's document that are no scores of the model."""
+"""Parts of a backtest's document other than scores of the model."""
 
 BOOTSTRAP_SEED = 20_240_501
 """One seed for every verdict: equal losses give equal verdicts everywhere."""

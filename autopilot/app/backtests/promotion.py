@@ -30,7 +30,7 @@ WINDOW = "the recent window of the controller"
 Model = TypeVar("Model")
 
 SIMPLE = {BURSTS: "the simple models", RUNTIMES: "the last similar jobs", HAZARDS: "all jobs together"}
-"""The fallback where no model of a kind serves."""
+"""The fallback of a kind without a serving model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ TOPS: dict[str, Callable[[ProposalView], float]] = {
     "gain": lambda row: row.proposal.benefit_gpu_s,
     "loss": lambda row: row.figures.lost_gpu_s,
 }
-"""What `--top` sorts by."""
+"""Sort keys of `--top`."""
 HEADINGS = ("time", "answer", "action", "workload", "tenant", "GPUs", "gain", "expected loss", "decision")
 
 

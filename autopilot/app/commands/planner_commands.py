@@ -24,7 +24,7 @@ from simulator.outcome.reproduced import reproduction
 
 SCHEMA = "gpu-autopilot/comparison/1"
 MOST_REFUSALS = 5
-"""Runs whose refused requests are told."""
+"""Runs shown with their refused requests."""
 PLOTTED = (("total wait, mean", "hours", 3600.0), ("real utilization until the last arrival", "% of the GPUs", 0.01))
 
 

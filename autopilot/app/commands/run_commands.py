@@ -59,7 +59,7 @@ def _console(*, stderr: bool) -> Console:
 out, err = _console(stderr=False), _console(stderr=True)
 
 SHOWN_NOTES = 5
-"""Number of notes on the input that are printed; the page has all."""
+"""Number of printed notes on the input; the page has all."""
 
 
 def last_journal() -> Path:
@@ -100,7 +100,7 @@ Show = Callable[[str, int, int, str], None]
 """Called with (name, done, total, progress as text)."""
 
 LINE_EVERY_S = 5.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 
 @contextmanager
@@ -234,7 +234,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("invariants violated", "invariants.violated", "count"),
     ("simulated in", "wall_s", "time"),
 )
-"""Rows of the printed table: heading, key in a policy's block, kind. A row that no policy has is omitted."""
+"""Rows of the printed table: heading, key in a policy's block, kind. A row absent from all policies is omitted."""
 SHOWN_WORSE = 3
 """Number of jobs named below the table as having finished later; the JSON and the page name more."""
 

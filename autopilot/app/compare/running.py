@@ -28,7 +28,7 @@ Record = dict[str, Any]
 starts in the job file, and the time it took.
 """
 Done = Callable[[int, int, str], None]
-"""Called with (runs done, runs in total, the one that ended)."""
+"""Called with (runs done, runs in total, the ended one)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from autopilot.core.model.units import format_duration
 from autopilot.report.words import pick
 
 Measure = Callable[[int], Sequence[float]]
-"""The figure by seed with that many nodes; infinite where jobs do not finish."""
+"""The figure by seed with that many nodes; infinite if jobs do not finish."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from autopilot.report.words import TO_LAST_ARRIVAL, count, pick
 
 MONEY = "money"
 RECORDED = "as recorded"
-"""Column of the starts that the job file has."""
+"""Column of the starts in the job file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ COMPARED = tuple(
     if each.path in {(*TO_LAST_ARRIVAL, "real_utilization_ratio"), ("jobs", "total_wait_s_mean")}
     or each.path in {("slo", "violation_ratio"), (MONEY, "useful_hour")}
 )
-"""Figures that are compared in words."""
+"""Figures compared in words."""
 MOST_TENANTS = 10
 """Tenants with rows of their own: those with the most jobs. The JSON has all."""
 

@@ -37,11 +37,11 @@ from autopilot.records.journal import DecisionRecord, JournalReader, TickRecord
 from autopilot.records.replay.again import first_difference, remembered
 
 MOST_NAMED = 20
-"""Workloads that a message lists."""
+"""Workloads listed by a message."""
 EMPTY = "the journal holds no decisions yet"
 
 SETTLED_S = 7200.0
-"""How long after a decision the actual losses of its victims are searched for: a grace period is at most an hour."""
+"""Time of the search for actual losses after a decision (s): a grace period is at most an hour."""
 
 
 @dataclass(frozen=True, slots=True)

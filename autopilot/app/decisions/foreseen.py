@@ -23,7 +23,7 @@ from autopilot.records.replay.again import Progress
 from models.hazard_index import Hazards
 
 MINUTE_S = 60.0
-"""The length of the interval, a minute, that the rate in an observation covers."""
+"""The length of the interval of the rate in an observation: a minute."""
 
 SLACK_S = 30.0
 """An observation may follow the end of a horizon by this much and still count as its outcome: ticks are
@@ -93,7 +93,7 @@ class DemandPromise:
 
 
 MOST_NAMED = 10
-"""Number of candidate services that an error message lists."""
+"""Number of candidate services in an error message."""
 
 
 @dataclass(slots=True)

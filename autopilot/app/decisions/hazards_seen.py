@@ -16,7 +16,7 @@ EVERY = 2
 """Every second edge is printed: ages a factor of two apart."""
 
 LEAST_LASTING = 0.01
-"""Ages that fewer jobs reach are not printed."""
+"""Ages reached by fewer jobs are not printed."""
 
 HEADINGS = ("age", "hazard 1/h", "reached", "index 1/h")
 

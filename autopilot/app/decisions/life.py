@@ -19,7 +19,7 @@ from autopilot.records.journal import JournalReader
 
 ENDED = (State.SUCCEEDED, State.FAILED)
 UNDER_WAY = "start under way"
-"""The reason at a tick where it waited and was not refused: its start is already decided."""
+"""The reason at a tick of waiting without a refusal: its start is already decided."""
 
 
 @dataclass(slots=True)

@@ -24,13 +24,13 @@ from autopilot.explain.proposals import (
 from autopilot.records.journal import DecisionRecord
 
 RECENT = 8
-"""How many of the last decisions on a workload are searched for the last one at which it was in the cluster."""
+"""Number of last decisions on a workload to search for the last one with it in the cluster."""
 
 SHOWN_EVENTS = 60
 """Lines of a workload's history; a longer one shows its first and last."""
 
 ADVICE = frozenset(case.code for action in ACTIONS for case in action.notes)
-"""Notes by which an action leaves something to a person."""
+"""Notes of an action for a person."""
 
 
 @dataclass(slots=True)

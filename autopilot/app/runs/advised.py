@@ -18,7 +18,7 @@ from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.cluster import Cluster
 
 DEFAULT_ADVICE = "recommend"
-"""The policy beside an engine where none is named."""
+"""The default policy beside an engine."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from simulator.world.cluster import Cluster
 
 MOST_WORKLOADS = 20
 MOST_PARENTS = 16
-"""Levels of a queue tree that are followed; the cluster file refuses deeper ones and cycles."""
+"""Followed levels of a queue tree; the cluster file refuses deeper ones and cycles."""
 
 
 def group_use(

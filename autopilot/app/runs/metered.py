@@ -9,7 +9,7 @@ from autopilot.metering.meter import Meter
 from autopilot.metering.segments import Segments, metering_folder
 
 INTERVALS_IN_A_FILE = 288
-"""A day: a simulation that crashes is run again."""
+"""A day: a crashed simulation is run again."""
 
 
 @dataclass(frozen=True, slots=True)

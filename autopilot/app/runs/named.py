@@ -19,7 +19,7 @@ from simulator.running.queue_limits import hold_limits
 from simulator.world.cluster import Cluster
 
 SHIPPED = "autopilot"
-"""The policy file that a simulation uses for the autopilot, and with which others are compared."""
+"""The policy file of the autopilot in a simulation, the reference of comparisons."""
 
 
 def check_policies(

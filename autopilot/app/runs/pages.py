@@ -83,7 +83,7 @@ def input_digest(options: SimulateOptions) -> str:
 
 
 KEPT_APART = frozenset({"journal", "registry", "series"})
-"""Options that say where files are kept; they do not change the figures."""
+"""Options for places of files; they do not change the figures."""
 
 
 def headline(outcome: SimulationOutcome) -> str:

@@ -116,7 +116,7 @@ class People(ABC):
 _EXEMPT = {
     (action.name, case.reason) for action in ACTIONS for case in action.cases if Code.NEEDS_APPROVAL in case.exempt
 }
-"""Cases that need no approval."""
+"""Cases exempt from approval."""
 
 
 def _about(shown: Proposal, proposal: Proposal) -> bool:

@@ -28,7 +28,7 @@ LATEST_S = 366 * 86_400.0
 
 
 LOOK_S, MOST_LOOKS = 300.0, 2000
-"""How often the forecast of the demand mix sees the cluster before `--at`; work that is shorter may be missed."""
+"""Interval of the demand mix's views of the cluster before `--at`; shorter work may be missed."""
 
 
 def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[World, Observation, Decision]:

@@ -23,9 +23,8 @@ from simulator.signals.behaviours import effective_level
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Resumed, Started, Stopped, Submitted, Why
 
-"""Changes that start a gang: at once, or as soon as its victims have left."""
 KEPT_TOLERANCE_S = 1.0
-"""A gang that starts at most this long after its promised time counts as on time."""
+"""Longest delay of a start after its promised time that counts as on time."""
 
 
 class StayRecorder:

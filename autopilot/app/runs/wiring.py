@@ -61,7 +61,7 @@ COLUMNS = (
     "while_borrowing",
     "while_borrowing_priority",
 )
-"""Columns of the queue table that a cluster file states directly."""
+"""Columns of the queue table stated directly in a cluster file."""
 SCRAPE_S = 30.0
 """Scrape interval of the simulated exporters."""
 

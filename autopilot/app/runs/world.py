@@ -46,7 +46,7 @@ DRAWN = (
     "utilization, price or page counts it"
 )
 LIMIT_SEED = 1
-"""Seed of the declared limits that are generated where a file has none (reference: `easy`)."""
+"""Seed of the declared limits generated for a file without them (reference: `easy`)."""
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ _CHECK = {
 }
 
 TAKING_CODES = frozenset({Code.FAIRNESS, Code.PRIORITY, Code.POLICY, Code.PROTECTED})
-"""Reasons why a gang without room may not take it from others."""
+"""Reasons against taking room from others, for a gang without room."""
 
 
 def held_by(gang: Waiting) -> list[str]:

@@ -14,7 +14,7 @@ from autopilot.core.quota.rules.base import Claim
 from autopilot.core.quota.rules.cohort import cohort_tree
 
 SHOWN_RIVALS = 4
-"""Queues beside its own that are named, the most over-served first."""
+"""Named queues beside its own, the most over-served first."""
 
 
 def has_tree(ctx: Context) -> bool:

@@ -16,7 +16,7 @@ from autopilot.core.quota.rules.cohort import cohort_tree
 from autopilot.explain.story.levels import cohorts, levels_of, name_of
 
 NEVER_FREED = "a smaller request, or more nodes or quota; time alone does not"
-"""What lets such a gang start."""
+"""Remedies for such a gang."""
 
 
 def never_lines(ctx: Context, row: int) -> list[str]:

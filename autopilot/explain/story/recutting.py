@@ -10,7 +10,7 @@ from autopilot.core.model.units import counted, format_duration
 from autopilot.core.planning.context import Context
 
 SHOWN = 4
-"""GPUs that are named."""
+"""GPUs in the list."""
 
 
 def recut_lines(ctx: Context, row: int) -> list[str]:

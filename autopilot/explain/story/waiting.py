@@ -14,7 +14,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.quota.rules.base import Claim
 
 QUOTA_CODES = frozenset({Code.LIMIT, Code.GUARANTEE, Code.QUOTA, Code.KEPT})
-"""Reasons that the queue tree gives before anybody asks for room."""
+"""Reasons of the queue tree, given before any question of room."""
 
 NO_TURN_CODES = frozenset(
     {
@@ -29,10 +29,10 @@ NO_TURN_CODES = frozenset(
         Code.DELAY,
     }
 )
-"""Reasons for which possible victims are not explained."""
+"""Reasons without an explanation of possible victims."""
 
 SHOWN_NAMES = 4
-"""Gangs that are named in one line."""
+"""Gangs named in one line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from autopilot.oncall.runbook import SUBJECTS, Runbook
 from autopilot.records.audit.log import AuditError
 
 MOST_NAMED = 20
-"""Alerts that cannot be read and that the answer names."""
+"""Unreadable alerts named by the answer."""
 ASKS = BoundedSemaphore(4)
-"""Answers of Prometheus that people wait for at once: a slow one must leave threads for commands."""
+"""Most waits of people for Prometheus at once: a slow one must leave threads for commands."""
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
 deliveries = APIRouter(prefix="/api/v1", tags=["alerts"])
 log: Any = structlog.get_logger("alerts")

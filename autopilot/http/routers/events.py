@@ -24,7 +24,7 @@ from autopilot.service.published import Published
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
 MOST_STREAMS, MOST_EACH = 200, 20
-"""Streams that are open at once: of everybody, and of one caller."""
+"""Most streams open at once: of everybody, and of one caller."""
 LOOKS_EVERY_S = 0.2
 AT_MOST_EVERY_S = 1.0
 TRIES_AGAIN_MS = 2000

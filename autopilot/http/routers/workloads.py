@@ -37,7 +37,7 @@ ORDERS: dict[str, Callable[[Row], Any]] = {
     "owner": lambda row: (row["tenant"], row["queue"]),
     "name": lambda row: row["id"],
 }
-"""Orders of the list: the least active, the longest, the soonest, the largest first. What is not known comes last."""
+"""Orders of the list: the least active, the longest, the soonest, the largest first. Unknown values come last."""
 
 
 @router.get("/workloads", responses=stated(WorkloadsView))

@@ -12,7 +12,7 @@ from autopilot.service.watchdog.removal import Removal, Stopped
 
 Obj = dict[str, Any]
 DONE = frozenset({200, 201, 202, 404})
-"""What has gone meanwhile is done as well."""
+"""An object gone meanwhile counts as done."""
 GIVE_BACK, DELETE, STAYS = "give back", "delete", "stays"
 
 
@@ -53,7 +53,7 @@ class Cluster:
     def __init__(self, api: ClusterApi) -> None:
         self.api = api
         self.unread: dict[str, None] = {}
-        """Objects that cannot be read, which are left alone."""
+        """Unreadable objects, left alone."""
 
     def objects(self, path: str, kind: str, query: Mapping[str, str] | None = None) -> Iterator[Obj]:
         """The objects of a list; none of a kind not served by the cluster. Raises `InputError`."""

@@ -48,7 +48,7 @@ OTHERS = (
     ("Secret", CORE, "secrets"),
     ("ConfigMap", CORE, "configmaps"),
 )
-"""What keeps a namespace that the manifests did not create."""
+"""Kinds of objects that keep a namespace not created by the manifests."""
 SYSTEM_MAPS = frozenset({"kube-root-ca.crt"})
 
 

@@ -18,9 +18,9 @@ from autopilot.service.leading.lease import LeaseName, Terms, read_lease
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 GONE_S, EVERY_S = 120.0, 1.0
-"""How long something that was deleted may take to be gone, and the time between two looks."""
+"""Longest time until a deleted object is gone, and the time between two looks."""
 PASSES = 3
-"""How often a stage is tried where an object was written meanwhile."""
+"""Tries of a stage against objects written meanwhile."""
 NOT_FOUND, CONFLICT = 404, 409
 Stage = Callable[[Cluster, str], Iterator[Deed]]
 BEFORE: tuple[Stage, ...] = (installed.processes,)
@@ -34,7 +34,7 @@ AFTER: tuple[Stage, ...] = (
     installed.fence,
 )
 WAITED = {"CustomResourceDefinition": installed.CRDS, "Namespace": f"{installed.CORE}/namespaces"}
-"""Kinds of the cluster that take time to go: another installation could not begin."""
+"""Kinds of the cluster with slow removals: another installation could not begin."""
 
 
 @dataclass
