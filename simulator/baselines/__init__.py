@@ -1,7 +1,7 @@
-"""The policies that the autopilot is compared with, and the table of them.
+"""The policies compared with the autopilot, and the table of them.
 
-They are policies of the engine alone: without a controller, decisions or a journal. They see no telemetry; what their
-GPUs do is measured all the same.
+They are policies of the engine alone: without a controller, decisions or a journal. They see no telemetry; the work
+of their GPUs is measured all the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EASY backfill on declared limits.
 
-First come, first served; when the head of the queue does not fit, it gets a reservation at the earliest time at which
-it would fit if all running work took its full limit. A later job may start at once if it ends before that time by its
+First come, first served; if the head of the queue does not fit, it gets a reservation at its earliest fitting time
+under the full limits of all running work. A later job may start at once if it ends before that time by its
 own limit, or if the head would still fit then.
 """
 
@@ -25,7 +25,7 @@ LIMIT_SEED = 1
 
 
 def limits_s(cluster: Cluster) -> list[float]:
-    """The declared limit of each job; where none is declared, a common one at or above 1 to 10 durations."""
+    """The declared limit of each job; for a job without one, a common one at or above 1 to 10 durations."""
     jobs = cluster.jobs
     made = declared_limits_s(np.asarray(jobs.duration_s, float), np.random.default_rng(LIMIT_SEED))
     return [own if isnan(stated) else stated for stated, own in zip(jobs.limit_s, made.tolist(), strict=True)]
@@ -84,7 +84,7 @@ class Easy:
             self._backfill(head, now_s)
 
     def _head(self) -> int | None:
-        """The first job whose queue has room below its limit."""
+        """The first job with room below the limit of its queue."""
         limits = self._cluster.limits
         return next((job for job in self._queue if limits is None or limits.room(job)), None)
 
@@ -125,7 +125,7 @@ class Easy:
                 return
 
     def _chance(self, shape: int, then: _Room) -> int:
-        """Whether jobs of a shape may start now: not at all, when they end in time, or regardless of their length."""
+        """Permission of jobs of a shape to start now: never, if they end in time, or regardless of their length."""
         hardware = self._cluster.hardware
         spot = find_spot(hardware, self._cluster.jobs.shapes[shape])
         if spot is None:
@@ -138,7 +138,7 @@ class Easy:
         return _ANY if harmless else _IN_TIME
 
     def _reservation(self, shape: Shape, now_s: float) -> tuple[float, _Room]:
-        """When `shape` fits if all running work takes its full limit, and the room there is then."""
+        """The time at which `shape` fits if all running work takes its full limit, and the room then."""
         cluster, hardware = self._cluster, self._cluster.hardware
         free = [count if hardware.is_open(node) else 0 for node, count in enumerate(hardware.free)]
         room = _Room(shape, free, hardware.eligible(shape))
@@ -157,7 +157,7 @@ class Easy:
 
 
 class _Room:
-    """Free GPUs by node at some time, and whether one shape fits there; a share counts as a GPU."""
+    """Free GPUs by node at some time, and the fit of one shape there; a share counts as a GPU."""
 
     def __init__(self, shape: Shape, free: list[int], eligible: int) -> None:
         self._free = free

@@ -1,19 +1,18 @@
 """Kueue: quota, borrowing, best-effort FIFO and classical preemption, without any knowledge of run times.
 
-A cycle takes the head of every queue, orders the heads, and lets each of them start where quota and room allow it, or
+A cycle takes the head of every queue, orders the heads, and lets each of them start if quota and room allow it, or
 preempt others; cycles repeat until no gang can start. The product's own cohort rules
-(autopilot/core/quota/rules/cohort.py), with the queue settings of the cluster file, decide who may start, who may be
-preempted and which head comes first. Settings that are missing follow the preemption policy that Kueue recommends for a
-queue in a cohort: reclaim from any queue that borrows, preempt lower priorities in the own queue, and do not preempt
-while borrowing.
+(autopilot/core/quota/rules/cohort.py), with the queue settings of the cluster file, decide the gangs to start, the
+victims and the first head. Missing settings follow the preemption policy recommended by Kueue for a queue in a cohort:
+reclaim from any borrowing queue, preempt lower priorities in the own queue, and do not preempt while borrowing.
 
-- A gang that cannot start is set aside until something is freed, and those behind it are tried (Kueue: BestEffortFIFO).
+- A blocked gang is set aside until something is freed, and those behind it are tried (Kueue: BestEffortFIFO).
   Gangs of one queue, shape and priority get the same answer: one of them is tested.
-- In a `strict` queue no gang behind one that cannot start is tried (Kueue: StrictFIFO).
+- In a `strict` queue no gang behind a blocked one is tried (Kueue: StrictFIFO).
 - A queue that may reclaim from any queue keeps no quota idle for a waiting head (`keeps` of the rules is 0); for others
   nothing is kept here.
-- Room is what a scheduler below Kueue would find (simulator/world/placing.py); a gang with quota and without room
-  preempts others as if it lacked quota, as Kueue does where it knows the topology.
+- Room is that of a scheduler below Kueue (simulator/world/placing.py); a gang with quota and without room
+  preempts others as if it lacked quota, as Kueue does with a known topology.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ Group = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Landing:
-    """A gang that holds quota until its victims have left; their incarnations by job."""
+    """A gang holding quota until its victims have left; their incarnations by job."""
 
     claim: Claim
     victims: dict[int, int]
@@ -101,7 +100,7 @@ class Kueue:
         self.on_change(now_s)
 
     def on_change(self, _now_s: float) -> None:
-        """All gangs that were set aside may start again."""
+        """All gangs set aside may start again."""
         self._held_up.clear()
         for group, waiting in self._waiting.items():
             if waiting:
@@ -135,7 +134,7 @@ class Kueue:
     # --- one cycle ---------------------------------------------------------------------------
 
     def _first_groups(self) -> list[Group]:
-        """The open group of each queue whose first gang comes first. A queue whose head waits for its victims has no
+        """The open group of each queue with the first gang in order. A queue with its head waiting for victims has no
         other head.
         """
         busy = {pipelined.claim.queue for pipelined in self._landing.values()}
@@ -152,16 +151,16 @@ class Kueue:
         return found
 
     def _waits(self, job: int) -> bool:
-        """Whether a gang in a queue still waits for quota."""
+        """True if a gang in a queue still waits for quota."""
         return job in self._cluster.pending
 
     def _fits(self, claim: Claim, targets: Sequence[Target] = ()) -> bool:
-        """Whether there is room for a gang once these have left."""
+        """True if a gang has room once these have left."""
         hardware = without(self._cluster, [target.row for target in targets]) if targets else self._cluster.hardware
         return find_spot(hardware, self._cluster.jobs.shape_of(claim.row)) is not None
 
     def _may_displace(self, claim: Claim) -> bool:
-        """Whether to evaluate the rules, which cost a hundred times as much.
+        """True if the rules may name victims. They cost a hundred times as much as this test.
 
         They refuse unless its queue preempts while it borrows, runs lower priorities, or (itself, or a cohort of it
         below that of all) holds it within its own quota. The quota in use is the use in the ledger: nothing is kept
@@ -193,7 +192,7 @@ class Kueue:
         return True
 
     def _displace(self, claim: Claim, now_s: float) -> bool:
-        """Evict the victims that the rules name, and start at once or when the last of them has left."""
+        """Evict the victims named by the rules, and start at once or after the last of them has left."""
         if not self._may_displace(claim):
             return False
         targets = cohort.targets(self._books, claim, list(self._running.values()), partial(self._fits, claim))
@@ -221,7 +220,7 @@ class Kueue:
         )
 
     def _land(self, now_s: float) -> None:
-        """Start gangs whose victims have left; one that finds no room keeps waiting."""
+        """Start gangs after their victims have left; one without room keeps waiting."""
         for job, pipelined in list(self._landing.items()):
             there = self._waits(job)
             if there and not self._gone(pipelined):
@@ -235,7 +234,7 @@ class Kueue:
     # --- the books -----------------------------------------------------------------------------
 
     def _open_books(self) -> None:
-        """A ledger with a queue for every tenant, and everything that is booked by now."""
+        """A ledger with a queue for every tenant, and all present bookings."""
         self._books, self._queue_of = quota_books(self._specs, self._cluster)
         self._strict: list[bool] = self._books.queues.strict.tolist()
         self._quota = [cohort.cohort_tree(self._books, kind, COHORT).quota for kind in range(len(self._books.use))]
@@ -290,8 +289,8 @@ def without(cluster: Cluster, jobs: Iterable[int]) -> Hardware:
 def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QuotaLedger, list[int]]:
     """An empty ledger of the queues in one cohort, and the queue of each tenant by its code.
 
-    The cohort itself owns the capacity that no queue is guaranteed: it can be lent. An inner queue is a cohort that
-    owns its guarantee in addition to those of its children. A tenant without a queue gets one without a guarantee.
+    The cohort itself owns the capacity beyond all guarantees: it can be lent. An inner queue is a cohort with its own
+    guarantee in addition to those of its children. A tenant without a queue gets one without a guarantee.
     """
     models = cluster.inventory.names.gpu_models
     named = {spec.name for spec in specs}
@@ -356,7 +355,7 @@ def quota_books(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QuotaLedg
 
 
 def cohort_specs(specs: Sequence[QueueSpec], cluster: Cluster) -> tuple[QueueSpec, ...]:
-    """The same queues for a controller beside the engine: one cohort that owns all capacity, and every queue below it.
+    """The same queues for a controller beside the engine: one cohort with all capacity, and every queue below it.
 
     A tenant without a queue has one without a guarantee.
     """

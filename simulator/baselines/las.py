@@ -1,13 +1,13 @@
 """Least attained service: preemptive, without knowledge of durations.
 
 At every event and every 300 s the jobs with the least GPU time so far are chosen, by count of GPUs, ties by file order.
-Chosen jobs that run stay in place; the others are placed, wide ones first, and narrower jobs that block a wide one are
-moved. Work that may not be stopped (not preemptible, or latency-critical) is neither evicted nor moved.
+Running chosen jobs stay in place; the others are placed, wide ones first, and narrower jobs blocking a wide one are
+moved. Unstoppable work (not preemptible, or latency-critical) is neither evicted nor moved.
 
-Attained service is the GPU time that a job was given, whatever became of its progress: otherwise work whose start-up
-takes longer than its time between preemptions would stay the least served indefinitely. GPU time is compared by its
+Attained service is the GPU time given to a job, lost progress included: otherwise work with a start-up longer than its
+time between preemptions would stay the least served indefinitely. GPU time is compared by its
 power of two in GPU-hours, as in the discretized queues of Tiresias (NSDI'19). With a comparison to the second, two
-equal jobs overtake each other at every event, and where a preemption has a cost they lose more than they gain.
+equal jobs overtake each other at every event, and if a preemption has a cost they lose more than they gain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def level(attained_gpu_s: float) -> int:
 
 
 class LeastAttained:
-    """Needs no estimates; pays for that with preemptions."""
+    """Needs no estimates; pays for this with preemptions."""
 
     name = "las"
 
@@ -111,7 +111,7 @@ class LeastAttained:
         return newcomers, [job for job in cluster.holding if job not in stay]
 
     def _place(self, jobs: list[int], now_s: float) -> None:
-        """Start `jobs`, wide first; the jobs that they displace are narrower and are placed after them."""
+        """Start `jobs`, wide first; the displaced jobs are narrower and are placed after them."""
         cluster, gpus = self._cluster, self._cluster.jobs.gpus
         waiting = sorted((-gpus[job], order, job) for order, job in enumerate(jobs))
         position = 0
@@ -132,7 +132,7 @@ class LeastAttained:
         del self._pending[bisect_left(self._pending, self._entry.pop(job))]
 
     def _make_room(self, job: int) -> list[int]:
-        """Narrower jobs to move so that `job` fits: the least occupied nodes, their smallest jobs first."""
+        """Narrower jobs to move for `job`: the least occupied nodes, their smallest jobs first."""
         cluster = self._cluster
         hardware, shape = cluster.hardware, cluster.jobs.shape_of(job)
         if not shape.whole:
@@ -152,7 +152,7 @@ class LeastAttained:
         return list(dict.fromkeys(moved for _, _, jobs in options[: len(wanted)] for moved in jobs))
 
     def _clear(self, node: int, need: int, width: int) -> tuple[list[int] | None, int]:
-        """Jobs narrower than `width` to move off a node so that `need` GPUs are free, and their GPUs."""
+        """Jobs narrower than `width` to move off a node to free `need` GPUs, and their GPUs."""
         cluster = self._cluster
         missing = need - cluster.hardware.free[node]
         moved: list[int] = []

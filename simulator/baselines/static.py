@@ -79,7 +79,7 @@ def split_nodes(cluster: Cluster, guarantee: Mapping[str, int] | None = None) ->
 
 
 def largest_remainder(weight: list[float], total: int, least: list[int]) -> list[int]:
-    """Whole numbers that add up to `total` in proportion to `weight`, none below its `least` if that is possible."""
+    """Whole numbers adding up to `total` in proportion to `weight`, none below its `least` if possible."""
     whole = sum(weight) or 1.0
     exact = [total * each / whole for each in weight]
     shares = [floor(each) for each in exact]

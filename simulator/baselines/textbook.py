@@ -1,9 +1,9 @@
 """The five textbook orders: one queue in a fixed order, strict or with skip-ahead.
 
-Strict stops at the first job that does not fit; skip-ahead tries every job. Work above the limit of its queue does not
-stand in the line of the others. Whether a job fits depends on its shape
-alone, and within a pass room only shrinks, so one queue per shape is enough: a shape that did not fit is not tried
-again until something is freed.
+Strict stops at the first misfit; skip-ahead tries every job. Work above the limit of its queue does not
+stand in the line of the others. The fit of a job depends on its shape
+alone, and within a pass room only shrinks, so one queue per shape is enough: an unfit shape is not tried again until
+something is freed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Textbook:
     """A fixed order without preemption. Ties are broken by file order."""
 
     def __init__(self, name: str, key: Key, *, skip: bool, allowed: int = -1) -> None:
-        """`key` sorts the queue, lowest first; `skip`: later jobs may pass one that does not fit.
+        """`key` sorts the queue, lowest first; `skip`: later jobs may pass an unfit one.
 
-        `allowed` is the bit set of the nodes that may be used, -1 for all.
+        `allowed` is the bit set of the usable nodes, -1 for all.
         """
         self.name, self._key, self._skip, self._allowed = name, key, skip, allowed
         self._queues: dict[Group, list[tuple[float, int]]] = {}

@@ -1,4 +1,4 @@
-"""Checkers: invariants of every run, recomputed from the facts, independent of the policy that decides."""
+"""Checkers: invariants of every run, recomputed from the facts, independent of the deciding policy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """An advance reservation stays available to its queue, from its start until its grace period is over.
 
 In that time no other work starts on GPUs of the model unless the reserved number is still idle, held by the queue
-itself, or held by backfilled work that can be preempted. Work that stays inside the guarantee of its own queue has to
-leave only what the queue of the reservation is guaranteed.
+itself, or held by preemptible backfilled work. Work inside the guarantee of its own queue has to leave only the
+guarantee of the reservation's queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simulator.world.facts import GpuChanged, NodeChanged, Recut, Started, Stopp
 
 
 class Advance(Checker):
-    """Counts whole GPUs by model that are idle, and those that each queue holds."""
+    """Counts idle whole GPUs by model, and those held by each queue."""
 
     name = "advance"
 
@@ -42,7 +42,7 @@ class Advance(Checker):
         self._floor.recut(fact)
 
     def on_started(self, fact: Started) -> None:
-        """Check that enough is left for the reservation."""
+        """Check for enough left GPUs for the reservation."""
         if not self._specs:
             return
         self._release(fact.job)
@@ -90,7 +90,7 @@ class Advance(Checker):
         return sum(count for node, count in enumerate(counts) if self._floor.model_of[node] == model)
 
     def _own(self, row: int, model: int) -> int:
-        """GPUs of a model that the work below a queue holds."""
+        """GPUs of a model held by the work below a queue."""
         return sum(
             self._floor.model_of[self._floor.node_of[gpu]] == model
             for job, each in self._held.items()

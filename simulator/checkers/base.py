@@ -1,4 +1,4 @@
-"""The base of every checker: an observer of facts that reports violations, independent of any planner."""
+"""The base of every checker: an observer of facts and reporter of violations, independent of any planner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOLDING_MODES = frozenset({Mode.OFF, Mode.OBSERVE, Mode.RECOMMEND})
 
 
 class Violation(NamedTuple):
-    """A rule that was violated."""
+    """A violated rule."""
 
     checker: str
     at_s: float
@@ -35,7 +35,7 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The limits that a run must keep, as the checkers define them. None: no such limit."""
+    """The limits of a run, as the checkers define them. None: no such limit."""
 
     sheltered_classes: tuple[int, ...] = (0,)
     min_runtime_s: float | None = None
@@ -79,9 +79,9 @@ class Rules:
     ) -> Rules:
         """The limits of `policy` for the tenants of `queues`.
 
-        A guarantee is restored within one grace period and two ticks (of `TICK_S`), where the policy reclaims on its
-        own under our rules; an elastic one that much after `tenancy.elastic_within_s`, and one that is not kept never.
-        While effects may fail or come late (`effects_fail`) that time is not promised.
+        A guarantee is restored within one grace period and two ticks (of `TICK_S`), if the policy reclaims on its
+        own under our rules; an elastic one later by `tenancy.elastic_within_s`, and one not kept never. While effects
+        may fail or come late (`effects_fail`) this time is not promised.
         """
         within_s = policy.preemption.grace_s + 2 * TICK_S
         modes = policy.modes
@@ -127,7 +127,7 @@ class Rules:
 
 
 def _later_s(policy: Policy, queues: tuple[QueueSpec, ...], within_s: float) -> dict[str, float]:
-    """When queues regain guarantees that are not kept strictly: as the policy says, else like the queue above."""
+    """Time for queues to regain non-strict guarantees (s): as the policy says, else like the queue above."""
     tenancy, found = policy.tenancy, dict[str, GuaranteeRule]()
     for spec in queues:  # parents precede their children
         above = found.get(spec.parent, tenancy.guarantee_by_queue.get(spec.parent, tenancy.guarantee))
@@ -160,7 +160,7 @@ class World:
 
 
 def weighed(fact: Evicting) -> bool:
-    """True for an eviction that needed a net benefit: not by contract, and not because of a failure."""
+    """True for an eviction in need of a net benefit: not by contract, and not because of a failure."""
     return not fact.contract
 
 

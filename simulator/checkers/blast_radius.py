@@ -1,6 +1,6 @@
-"""No large gang is stopped for a small need: what the weighed evictions of one tick took, against what started on it.
+"""No large gang is stopped for a small need: weighed evictions of one tick, against the width of their beneficiaries.
 
-The next holder of a GPU that was taken is its beneficiary, the victims themselves excepted; its whole width counts. The
+The next holder of a taken GPU is its beneficiary, the victims themselves excepted; its whole width counts. The
 limit is for a tick: another tick of the same instant may move other work so that an earlier victim starts again.
 Shrunk gangs are no victims here: they go on. Some takings cannot be judged: those after which an effect was lost (the
 start itself, another eviction for it, or enough to make the controller pause), and those whose victims are still there
@@ -62,7 +62,7 @@ class BlastRadius(Checker):
         taking.there.add(fact.job)
 
     def on_started(self, fact: Started) -> None:
-        """Work on GPUs that were taken is the beneficiary."""
+        """Work on taken GPUs is the beneficiary."""
         self._held[fact.job] = fact
         self._decided.pop(fact.effect, None)
         if not self._takings:
@@ -102,7 +102,7 @@ class BlastRadius(Checker):
         self._takings.clear()
 
     def at_end(self, end_s: float) -> None:
-        """Judge the takings that had their time; the rest was cut short."""
+        """Judge the takings with their time over; the rest was cut short."""
         self._judge_late(end_s)
 
     def _judge_late(self, now_s: float) -> None:

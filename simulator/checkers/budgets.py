@@ -9,7 +9,7 @@ from simulator.world.facts import Evicting, Started, Stopped
 
 
 class Budgets(Checker):
-    """Counts disruptions in the window that ends at each one: if all of those hold, every window does."""
+    """Counts disruptions in the window ending at each one: if all of these hold, every window does."""
 
     name = "budgets"
 
@@ -26,7 +26,7 @@ class Budgets(Checker):
         self._nodes[fact.job] = tuple(dict.fromkeys(self._node_of[gpu] for gpu in fact.gpus))
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Count it against every budget that applies."""
+        """Count it against every applicable budget."""
         if not weighed(fact):
             return
         self.checked += 1

@@ -29,7 +29,7 @@ class Ceilings(Checker):
             self._due_s[fact.job] = inf
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Replicas that are gone need none."""
+        """Stopped replicas need no ceiling."""
         if fact.why != Why.CUT:
             self._due_s.pop(fact.job, None)
 
@@ -39,7 +39,7 @@ class Ceilings(Checker):
             self._due_s[fact.job] = fact.at_s + fact.grace_s
 
     def on_ceiled(self, fact: Ceiled) -> None:
-        """It keeps what the owner keeps, ends by itself, and begins only while nothing asks for the service."""
+        """It keeps the owner's minimum, ends by itself, and begins only while nothing asks for the service."""
         self.checked += 1
         stood = self._standing(fact.service, fact.at_s)
         self._ceiling[fact.service] = fact

@@ -1,7 +1,7 @@
-"""GPU-seconds are conserved: what was allocated is useful, lost or overhead; the rest of the capacity was idle.
+"""GPU-seconds are conserved: allocated ones are useful, lost or overhead; the rest of the capacity was idle.
 
-Useful and lost time are recomputed from starts, evictions, resizes and stops, with the durations that the physics give
-to a start, a checkpoint and a resize, and compared with the cluster's statements and the accounts. Two things are not
+Useful and lost time are recomputed from starts, evictions, resizes and stops, with the physics' durations of a
+start, a checkpoint and a resize, and compared with the cluster's statements and the accounts. Two things are not
 in the facts: whether the store had time for a checkpoint, and when a gang lost a member. There the cluster's statement
 is checked for plausibility.
 """
@@ -53,7 +53,7 @@ class _Seen:
 
 
 class Conservation(Checker):
-    """Recomputes each tenant's time from what happened, and each job's work from its duration."""
+    """Recomputes each tenant's time from the events, and each job's work from its duration."""
 
     name = "conservation"
 
@@ -81,7 +81,7 @@ class Conservation(Checker):
             stay.evicted_s = min(stay.evicted_s, fact.at_s)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Its time is the difference; a job that ended did exactly its duration."""
+        """Its time is the difference; an ended job did exactly its duration."""
         self.checked += 1
         stay = self._stays.pop(fact.job, _Stay(fact.at_s, 0, fact.ready_s))
         gain, lost = int(fact.gain_s * TICKS_PER_S), int(fact.lost_s * TICKS_PER_S)
@@ -99,7 +99,7 @@ class Conservation(Checker):
     # --- what it must have been -----------------------------------------------------------
 
     def _ready_s(self, fact: Started) -> float:
-        """When it is ready to work, by the physics."""
+        """The time of its readiness to work, by the physics."""
         physics, jobs, job = self.world.physics, self.jobs, fact.job
         if physics is None:
             return fact.at_s
@@ -146,7 +146,7 @@ class Conservation(Checker):
             self.violate(fact.at_s, job, message)
 
     def _check_loss(self, fact: Stopped, stay: _Stay, gain: int, physics: Physics) -> None:
-        """The loss of a stop: nothing where a checkpoint could be written in time, else the unsaved progress."""
+        """The loss of a stop: nothing if a checkpoint could be written in time, else the unsaved progress."""
         unsaved_s = 0.0 if fact.why in KEEPS_ALL else self._unsaved_s(fact, gain, physics)
         if fact.lost_s == unsaved_s or (not fact.lost_s and self._could_save(fact, stay, physics)):
             return
@@ -157,7 +157,7 @@ class Conservation(Checker):
         )
 
     def _interval_s(self, job: int, physics: Physics) -> float:
-        """Progress between two checkpoints; 0 where none is ever lost, infinity where the job cannot resume."""
+        """Progress between two checkpoints; 0 if none is ever lost, infinity if the job cannot resume."""
         stated_s = self.jobs.checkpoint_interval_s[job]
         if not physics.checkpoint_interval_s:
             return 0.0
@@ -174,7 +174,7 @@ class Conservation(Checker):
         return min(max(since_s, physics.flat_loss_s), progress_s)
 
     def _could_save(self, fact: Stopped, stay: _Stay, physics: Physics) -> bool:
-        """Whether there was time for a checkpoint between eviction and stop."""
+        """True if the time from eviction to stop was enough for a checkpoint."""
         job = fact.job
         if not physics.writes_checkpoints or self._interval_s(job, physics) == inf:
             return False

@@ -18,7 +18,7 @@ STARTED, NEW, LATE = 0, 1, 2
 
 
 class Declarations:
-    """The protection of each job that holds GPUs, and when it began."""
+    """The protection of each job with GPUs, and its start."""
 
     def __init__(self, world: World, owners: Owners) -> None:
         """No work yet."""
@@ -31,7 +31,7 @@ class Declarations:
         self._number = 0
 
     def _guarantees(self) -> list[list[int]]:
-        """By queue and model: its guarantee, or the sum of those below it where that is more."""
+        """By queue and model: its guarantee, or the sum of those below it if larger."""
         owners = self._owners
         found = [list(owed) for owed in owners.guarantee]
         below = [[0] * len(owed) for owed in found]
@@ -42,13 +42,13 @@ class Declarations:
         return found
 
     def protected(self, job: int) -> bool:
-        """Whether its owner, or its class, asks for protection now."""
+        """True if its owner, or its class, asks for protection now."""
         jobs = self._world.jobs
         sheltered = jobs.slo_class[job] in self._world.rules.sheltered_classes
         return sheltered or job in self._out or not jobs.preemptible[job]
 
     def out(self, job: int) -> bool:
-        """Whether it opted out."""
+        """True if it opted out."""
         return job in self._out
 
     def late(self, job: int) -> bool:
@@ -85,7 +85,7 @@ class Declarations:
             self._turn[job] = (LATE if job in self._unprotected else STARTED, self._number)
 
     def lent(self, held: Mapping[int, Started]) -> set[int]:
-        """Protected jobs of those that hold GPUs that do not fit within the guarantees of their queues."""
+        """Protected jobs with GPUs beyond the guarantees of their queues."""
         owners, taken, guarantee = self._owners, Counter[tuple[int, int]](), self._guarantees()
         found = set()
         for job in sorted(self._turn.keys() & held.keys(), key=self._turn.__getitem__) if owners.promised else ():

@@ -1,4 +1,4 @@
-"""Every effect has a decision: each start, resize and eviction was accepted before, once, for that job."""
+"""Every effect has a decision: each start, resize and eviction was accepted before, once, for its job."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Flapping(Checker):
             )
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Remember the place that it was evicted from; an eviction by contract or for a repair does not count."""
+        """Remember its place before the eviction; an eviction by contract or for a repair does not count."""
         if not weighed(fact) or fact.why == Why.RECOVER or self.world.rules.dwell_s is None:
             return
         place = self._place.get(fact.job)

@@ -1,4 +1,4 @@
-"""Room on the nodes as a checker computes it: what is idle, and what would be idle without possible victims."""
+"""Room on the nodes as a checker computes it: idle GPUs, and those idle without possible victims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Counts = NDArray[np.int64]
 
 
 class Floor:
-    """Nodes and GPUs that may receive work on whole GPUs."""
+    """Nodes and GPUs open to work on whole GPUs."""
 
     def __init__(self, inventory: Inventory) -> None:
         """State of the inventory."""
@@ -40,7 +40,7 @@ class Floor:
         self._whole[fact.gpu] = self._sound[fact.gpu] and not fact.instances
 
     def idle(self, held: Iterable[int]) -> Counts:
-        """Whole GPUs by node beside those that are `held`. Shape [nodes]."""
+        """Whole GPUs by node beside the `held` ones. Shape [nodes]."""
         free = self._whole.copy()
         rows = np.fromiter(held, np.int64)
         free[rows] = False
@@ -48,9 +48,9 @@ class Floor:
         return np.asarray(found * self._open)
 
     def put(self, room: Counts, gpus: int, per_member: int, model: int) -> bool:
-        """Take a gang of whole GPUs of one model out of `room`, each member on one node, the fullest that fits.
+        """Take a gang of whole GPUs of one model out of `room`, each member on one node, the fullest fitting one.
 
-        False, with `room` unchanged, when it does not fit.
+        False, with `room` unchanged, if it does not fit.
         """
         fits = np.where(self._model == model, room, 0)
         taken: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""A gang starts whole or not at all, on hardware that it may use, and is resized by whole members."""
+"""A gang starts whole or not at all, on hardware open to it, and is resized by whole members."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from simulator.world.facts import Started, Stopped, Why
 class Gangs(Checker):
     """All members at once (or at least `min_gpus` of an elastic gang), each on one node, of an allowed model.
 
-    A gang that is resized keeps some of its GPUs, or all of them and gets more.
+    A resized gang keeps some of its GPUs, or all of them and gets more.
     """
 
     name = "gangs"
 
     def __init__(self, world: World) -> None:
-        """Precompute what does not change."""
+        """Precompute the constants."""
         super().__init__(world)
         self._node_of: list[int] = world.inventory.gpus.node.tolist()
         self._model_of: list[int] = world.inventory.nodes.gpu_model.tolist()
@@ -26,7 +26,7 @@ class Gangs(Checker):
         self._resizing: set[int] = set()
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Remember the GPUs of a gang that continues."""
+        """Remember the GPUs of a continuing gang."""
         if fact.why == Why.RESIZE:
             self._resizing.add(fact.job)
         else:

@@ -1,8 +1,8 @@
-"""Every MIG geometry is legal, recomputed from the facts of the GPU model; work gets the profile that it requested.
+"""Every MIG geometry is legal, recomputed from the facts of the GPU model; work gets the requested profile.
 
-A change of geometry starts from the geometry that exists, ends with the one that it reports, and is the only one of its
-GPU. No work starts on a whole GPU that changes. Where the engine stops a GPU or node for a change, nothing runs there
-when it begins, and nothing starts before it ends.
+A change of geometry starts from the present geometry, ends with the reported one, and is the only one of its
+GPU. No work starts on a whole GPU that changes. If the engine stops a GPU or node for a change, nothing runs there
+at its begin, and nothing starts before its end.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Cuts = tuple[tuple[int, str, int], ...]
 
 
 class Geometry(Checker):
-    """Slices of one GPU never overlap, start where the driver allows, and stay within the counts."""
+    """Slices of one GPU never overlap, start at the driver's starts, and stay within the counts."""
 
     name = "geometry"
 
     def __init__(self, world: World) -> None:
-        """The geometries of the inventory, which are checked too."""
+        """Take the geometries of the inventory, and check them too."""
         super().__init__(world)
         inventory, table = world.inventory, world.inventory.instances
         models = [find_gpu_model(name) for name in inventory.names.gpu_models]
@@ -71,7 +71,7 @@ class Geometry(Checker):
             self.violate(fact.at_s, self.gpu(fact.gpu), f"{when} a geometry that it does not have")
 
     def _stops(self, fact: Recutting) -> None:
-        """Nothing may run where the engine stops all clients."""
+        """Nothing may run on GPUs with all clients stopped by the engine."""
         node = self._node[fact.gpu]
         same = [gpu for gpu, each in enumerate(self._node) if each == node]
         self._stopped[fact.gpu] = frozenset(same if fact.scope == "node" else (fact.gpu,))
@@ -108,7 +108,7 @@ class Geometry(Checker):
         return ""
 
     def on_started(self, fact: Started) -> None:
-        """Work gets instances that exist and have its profile, and no whole GPU that changes."""
+        """Work gets existing instances of its profile, and no whole GPU in a change."""
         self._held[fact.job] = fact.gpus
         for gpu, stopped in self._stopped.items():
             if not stopped.isdisjoint(fact.gpus):

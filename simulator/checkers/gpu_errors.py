@@ -1,6 +1,6 @@
 """Work leaves a condemned GPU in time, and nothing starts there before it is repaired.
 
-Work on a GPU whose MIG geometry changes is left alone until the change ends. Classes of errors are NVIDIA's
+Work on a GPU with a changing MIG geometry is left alone until the change ends. Classes of errors are NVIDIA's
 (autopilot/core/hardware/xid_facts.py). Opted-out work may stay.
 """
 
@@ -46,7 +46,7 @@ class Errors(Checker):
                 self._due_s.setdefault(job, (at_s + within_s, gpu))
 
     def on_recutting(self, fact: Recutting) -> None:
-        """The time to leave a condemned GPU begins when the change has ended."""
+        """The time to leave a condemned GPU begins at the end of the change."""
         self._late(fact.at_s)
         if fact.begins:
             self._changing.add(fact.gpu)
@@ -57,7 +57,7 @@ class Errors(Checker):
             self._ask_to_leave(fact.at_s, fact.gpu)
 
     def on_cordoned(self, fact: Cordoned) -> None:
-        """A node is cordoned for an error that asks for its restart, and opened only where the autopilot closed it."""
+        """A node is cordoned for an error in need of its restart, and opened only if the autopilot closed it."""
         self.checked += 1
         if not fact.on:
             if fact.node not in self._cordoned:
@@ -96,7 +96,7 @@ class Errors(Checker):
             self._due_s.pop(fact.job, None)
 
     def at_end(self, end_s: float) -> None:
-        """Work that should have left by then."""
+        """Report the work that should have left by then."""
         self._late(end_s)
 
     def _late(self, now_s: float) -> None:

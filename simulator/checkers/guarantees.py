@@ -38,14 +38,14 @@ from simulator.world.facts import (
 
 @dataclass(slots=True)
 class _Lot:
-    """A part of what a queue is owed: thousandths, and since when."""
+    """A part of a queue's owed GPUs: thousandths, and the start of the debt."""
 
     since_s: float
     milli: int
 
 
 class Guarantees(Checker):
-    """Tracks holders, waiting gangs, and since when each queue is owed what."""
+    """Tracks holders, waiting gangs, and the owed lots of each queue with their starts."""
 
     name = "guarantees"
 
@@ -78,7 +78,7 @@ class Guarantees(Checker):
             self._wait(fact.job, 1)
 
     def on_started(self, fact: Started) -> None:
-        """It holds; this settles what its queue was owed longest."""
+        """It holds; this settles the oldest lots of its queue."""
         if not self._asked:
             return
         self._advance(fact.at_s)
@@ -144,7 +144,7 @@ class Guarantees(Checker):
         self._leaving[fact.job] = fact.at_s
 
     def on_node(self, fact: NodeChanged) -> None:
-        """The cluster changed: what is owed is owed from now on."""
+        """The cluster changed: all debts start anew from now."""
         if self._asked:
             self._advance(fact.at_s)
             self._floor.node(fact)
@@ -165,7 +165,7 @@ class Guarantees(Checker):
             self._lots.clear()
 
     def at_end(self, end_s: float) -> None:
-        """What was owed to the end of the run."""
+        """Judge the debts at the end of the run."""
         if self._asked:
             self._advance(end_s)
 
@@ -192,8 +192,8 @@ class Guarantees(Checker):
         self._touched.add(queue)
 
     def _owed_to(self, victim: int, *, moves: bool) -> bool:
-        """Whether a queue waits inside its guarantee, without work that is already leaving: one other than that of the
-        victim, or any where the victim `moves`.
+        """True if a queue waits inside its guarantee, leaving work not counted: one other than that of the victim, or
+        any if the victim `moves`.
         """
         leaving: Counter[int] = Counter()
         for job in self._leaving:
@@ -227,7 +227,7 @@ class Guarantees(Checker):
         self._now_s = at_s
 
     def _close(self) -> None:
-        """Update what is owed: less where less fits the guarantee, more where more could be had."""
+        """Update the debts: less if less fits the guarantee, more if more could be had."""
         for queue in self._touched:
             owed = self._owed[queue] = self._inside(queue)
             if owed:
@@ -251,7 +251,7 @@ class Guarantees(Checker):
                     self._lots.setdefault(queue, deque()).append(_Lot(self._now_s, more))
 
     def _make_way(self, milli: int) -> None:
-        """Other owed queues took room: what can no longer be had is no longer owed, up to that amount, the newest
+        """Other owed queues took room: GPUs out of reach are no longer owed, up to the taken amount, the newest lots
         first.
         """
         able = self._able()
@@ -269,7 +269,7 @@ class Guarantees(Checker):
         return sum(lot.milli for lot in self._lots.get(queue, ()))
 
     def _give(self, queue: int, milli: int) -> int:
-        """Settle the oldest of what a queue is owed; returns the excess."""
+        """Settle the oldest lots of a queue; returns the excess."""
         lots = self._lots.get(queue)
         while lots and milli > 0:
             off = min(milli, lots[0].milli)
@@ -283,7 +283,7 @@ class Guarantees(Checker):
         self._give(queue, self._sum(queue) - owed)
 
     def _inside(self, queue: int) -> int:
-        """Thousandths of the waiting work that fit the guarantee together, the widest first."""
+        """Thousandths of the waiting work fitting the guarantee together, the widest first."""
         left, total = self._owners.left(queue), 0
         if left[-1] <= 0:
             return 0
@@ -308,7 +308,7 @@ class Guarantees(Checker):
     # --- what could be had ----------------------------------------------------------------
 
     def _able(self) -> dict[int, int]:
-        """Thousandths by queue that all owed queues could have together, if the work that must yield did."""
+        """Thousandths by queue within reach of all owed queues together, if the work that must yield did."""
         room = self._room()
         placed: Counter[int] = Counter()  # by queue, including its ancestors
         able: dict[int, int] = {}
@@ -328,14 +328,14 @@ class Guarantees(Checker):
         return able
 
     def _turn(self, queue: int) -> tuple[float, int]:
-        """The queue that has been owed longest comes first."""
+        """The queue with the oldest debt comes first."""
         lots = self._lots.get(queue)
         return (lots[0].since_s if lots else self._now_s, queue)
 
     def _room(self) -> Counts:
-        """Whole GPUs by node that are idle, or held by work that leaves or must yield.
+        """Whole GPUs by node, idle or held by work that leaves or must yield.
 
-        Work that leaves a queue at or below its guarantee makes room for no other queue: work of its own queue takes
+        Work leaving a queue at or below its guarantee makes room for no other queue: work of its own queue takes
         its place.
         """
         leaving, lent = list(self._leaving), self._declared.lent(self._held)
@@ -344,12 +344,12 @@ class Guarantees(Checker):
         return self._floor.idle(gpu for job, held in self._held.items() if job not in give for gpu in held.gpus)
 
     def _may_give(self, job: int, lent: set[int]) -> bool:
-        """Work on whole GPUs that is not protected, protected above the guarantee of its queue, or protected late."""
+        """True for work on whole GPUs, unprotected, protected above the guarantee of its queue, or protected late."""
         declared = self._declared
         return self.jobs.shape_of(job).whole and (job in lent or declared.late(job) or not declared.protected(job))
 
     def _givers(self, jobs: list[int]) -> set[int]:
-        """The longest selection of `jobs`, in this order, that can all go while their queues keep their guarantees."""
+        """The longest selection of `jobs`, in this order, able to go with the guarantees of their queues kept."""
         owners = self._owners
         spare: dict[int, list[int]] = {}
         claimed: Counter[int] = Counter()

@@ -11,7 +11,7 @@ from simulator.world.facts import Evicting, GpuChanged, NodeChanged, Recutting, 
 
 
 class Healthy(Checker):
-    """Compares each such stop with the truth at that time."""
+    """Compares each such stop with the truth at its time."""
 
     name = "healthy"
 

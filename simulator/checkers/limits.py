@@ -12,7 +12,7 @@ from simulator.world.facts import Evicting, Started, Stopped, Why
 
 
 class Limits(Checker):
-    """Tracks what each queue holds, and checks every start of work below it."""
+    """Tracks the GPUs of each queue, and checks every start of work below it."""
 
     name = "limits"
 
@@ -52,7 +52,7 @@ class Limits(Checker):
                     )
 
     def on_evicting(self, fact: Evicting) -> None:
-        """What it holds no longer counts."""
+        """Its GPUs no longer count."""
         held = self._held.pop(fact.job, None)
         if held is not None:
             self._book(held, -1)

@@ -1,4 +1,4 @@
-"""Actions that the policy only recommends have no effect: no effect occurs that only such actions could cause."""
+"""Actions only recommended by the policy have no effect: no effect occurs with such actions as its only cause."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Modes(Checker):
         self._milli: dict[int, int] = {}  # width of work that continues at once with another one
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Remember the width of work that continues."""
+        """Remember the width of continuing work."""
         if fact.why == Why.RESIZE:
             self._milli[fact.job] = fact.milli
         else:
             self._filler.discard(fact.job)
 
     def on_started(self, fact: Started) -> None:
-        """An action that may start or resize work must be allowed."""
+        """An action for the start or resize of work must be allowed."""
         was = self._milli.pop(fact.job, None)
         if was is not None:
             words, actions = ("was widened", GROWS) if fact.milli > was else ("was narrowed", SHRINKS)

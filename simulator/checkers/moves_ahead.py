@@ -23,7 +23,7 @@ class MovesAhead(Checker):
         self._decided_s: dict[str, float] = {}  # evictions that were decided and have not happened
 
     def on_decided(self, fact: Decided) -> None:
-        """The time of a decision counts, not that of a late effect."""
+        """The time of a decision counts, not the time of a late effect."""
         if fact.kind == "evict":
             self._decided_s.setdefault(fact.effect, fact.at_s)
 

@@ -1,4 +1,4 @@
-"""No work is stopped for a job that could start without it, on what already leaves for that job.
+"""No work is stopped for a job able to start without it, on GPUs already leaving for the job.
 
 Judged are the plain stops of one instant for one beneficiary, in the name of its instructions, by contract or weighed.
 The work that was told to leave for the same beneficiary earlier and is still there counts, until the wait for it has
@@ -25,7 +25,7 @@ FOR = re.compile(r"\d+/pipeline-(?P<name>.+)-[0-9a-f]{8}/")
 
 @dataclass(frozen=True, slots=True)
 class _Leaver:
-    """Work that was told to leave for a beneficiary."""
+    """Work told to leave for a beneficiary."""
 
     at_s: float
     name: str  # of the beneficiary
@@ -50,7 +50,7 @@ class Needed(Checker):
         self._now_s = 0.0
 
     def on_evicting(self, fact: Evicting) -> None:
-        """It leaves from now on; the instant is judged when it is over."""
+        """It leaves from now on; the instant is judged after its end."""
         self._advance(fact.at_s)
         found = FOR.match(fact.effect)
         if found is None or fact.ahead or fact.drain or fact.job not in self._held:

@@ -20,14 +20,14 @@ class Nodes(Checker):
         self._broken = {gpu for gpu, healthy in enumerate(gpus.healthy) if not healthy}
 
     def on_node(self, fact: NodeChanged) -> None:
-        """Record whether it may receive work."""
+        """Record its openness to work."""
         if fact.ready and not fact.cordoned:
             self._unfit.discard(fact.node)
         else:
             self._unfit.add(fact.node)
 
     def on_gpu(self, fact: GpuChanged) -> None:
-        """Record whether it may receive work."""
+        """Record its openness to work."""
         if fact.healthy:
             self._broken.discard(fact.gpu)
         else:

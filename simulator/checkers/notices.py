@@ -1,4 +1,4 @@
-"""Idle work is suspended only after its owner was notified, and after the grace of that notice."""
+"""Idle work is suspended only after its owner was notified, and after the grace of the notice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Notices(Checker):
             self._due_s.pop(fact.job, None)
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Its owner must have had the time that the notice gave."""
+        """Its owner must have had the time of the notice."""
         if fact.why != Why.PARK:
             return
         self.checked += 1

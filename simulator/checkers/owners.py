@@ -57,13 +57,13 @@ class Owners:
         return self._of_tenant[tenant]
 
     def book(self, queue: int, model: int, milli: int) -> None:
-        """Work of `queue` holds this much more of one GPU model (less, when negative)."""
+        """Work of `queue` holds this much more of one GPU model (less, if negative)."""
         for each in self.paths[queue]:
             self.use[each][model] += milli
             self.use[each][-1] += milli
 
     def left(self, queue: int) -> list[int]:
-        """How much of its guarantee a queue does not hold, by model and in total; negative above it."""
+        """The unused part of a queue's guarantee, by model and in total; negative above it."""
         return [owed - used for owed, used in zip(self.guarantee[queue], self.use[queue], strict=True)]
 
     def within_limits(self, queue: int, more: Sequence[int]) -> bool:
@@ -88,7 +88,7 @@ def least_milli(shape: Shape) -> int:
 
 
 def sole_model(shape: Shape, models: int) -> int | None:
-    """The one GPU model that work of `shape` runs on, for work that requires whole GPUs only; None for any other.
+    """The one GPU model for work of `shape`, if whole GPUs are its only requirement; None for any other.
 
     `models`: the number of GPU models.
     """

@@ -9,7 +9,7 @@ from simulator.world.facts import Declared, Evicting, Started, Stopped, Why
 
 
 class Protected(Checker):
-    """A contract makes no difference for sheltered work; it does for work that is merely not preemptible.
+    """A contract makes no difference for sheltered work; it does for merely non-preemptible work.
 
     A contract may take protected work above the guarantee of its queue: it is lent. It may also take late work while a
     queue on its path holds more than its guarantee: work declared protected while it ran, or started beyond the
@@ -33,7 +33,7 @@ class Protected(Checker):
         self._book(fact, 1)
 
     def on_stopped(self, fact: Stopped) -> None:
-        """It holds none; what was only resized goes on."""
+        """It holds none; resized work goes on."""
         held = self._held.pop(fact.job, None)
         if held is not None:
             self._book(held, -1)
@@ -63,7 +63,7 @@ class Protected(Checker):
             self._owners.book(self._owners.queue(fact.job), self._model[gpu], sign * each)
 
     def _yields(self, job: int) -> bool:
-        """Whether its protection does not hold against the owner of what it holds."""
+        """True if its protection fails against the owner of its GPUs."""
         if job not in self._held:
             return False
         owners = self._owners

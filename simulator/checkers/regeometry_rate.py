@@ -1,8 +1,8 @@
 """MIG geometries are semi-static: few changes of a pool in an hour, a dwell time for each GPU, and no way back.
 
-A GPU that turned MIG mode on or off does not turn it back, whatever it is cut into: not from A to whole to B either.
+A GPU with MIG mode turned on or off does not turn it back, for any geometry: not from A to whole to B either.
 
-Counts only changes that an effect of the controller started.
+Counts only changes started by an effect of the controller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Cuts = frozenset[tuple[str, int]]
 
 
 class RegeometryRate(Checker):
-    """Tracks when changes began and ended, which geometry each GPU left, and when it turned MIG mode on or off."""
+    """Tracks the begin and end of changes, the last geometry of each GPU, and the switches of its MIG mode."""
 
     name = "regeometry-rate"
 

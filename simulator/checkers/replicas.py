@@ -1,4 +1,4 @@
-"""The base of checkers of services: what the load of each needs, the floors in force, and the replicas on GPUs."""
+"""The base of checkers of services: the need of each by its load, the floors in force, and the replicas on GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Replicas(Checker):
             self._count(fact.job, -1)
 
     def on_scaled(self, fact: Scaled) -> None:
-        """What the load alone needs."""
+        """Record the need by the load alone."""
         self._needed[fact.service] = fact.needed
 
     def _count(self, job: int, change: int) -> None:

@@ -1,8 +1,8 @@
-"""Room that was made for foreseen replicas is kept for its dwell time, and reversed at most once within an hour.
+"""Room made for foreseen replicas is kept for its dwell time, and reversed at most once within an hour.
 
 Room is made where a replica that no load needs, neither at its start nor at the eviction, starts in the place of
 weighed evictions. Two things reverse it: the floor of the service falls or lapses, or the evicted job runs again and is
-evicted for such a replica again. A floor may fall at once while a service lacks replicas that its load needs.
+evicted for such a replica again. A floor may fall at once while a service lacks replicas for its load.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Room(Replicas):
         self._returned_s: dict[int, float] = {}  # service -> when its floor first fell after that
 
     def on_decided(self, fact: Decided) -> None:
-        """The time of a decision counts, not that of a late effect."""
+        """The time of a decision counts, not the time of a late effect."""
         if fact.kind == "evict":
             self._decided_s.setdefault(fact.effect, fact.at_s)
 
     def on_evicting(self, fact: Evicting) -> None:
-        """Remember for which proposal it leaves."""
+        """Remember the proposal behind its eviction."""
         at_s, proposal = self._decided_s.pop(fact.effect, fact.at_s), _proposal(fact.effect)
         if weighed(fact) and proposal:
             served = frozenset(each for each in self._needed if not self._lacks(each))
@@ -46,7 +46,7 @@ class Room(Replicas):
             self._evicted[proposal] = ({**jobs, fact.job: at_s}, before & served)
 
     def on_started(self, fact: Started) -> None:
-        """A replica that its service does not lack: the jobs that left for its proposal made room."""
+        """A replica beyond the need of its service: the jobs evicted for its proposal made room."""
         service = self.jobs.service[fact.job]
         jobs, served = self._evicted.get(_proposal(fact.effect), ({}, frozenset[int]()))
         foreseen = service in served and not self._lacks(service)
@@ -68,7 +68,7 @@ class Room(Replicas):
         self._made_s[service] = max(self._made_s.get(service, -inf), at_s)
 
     def on_floored(self, fact: Floored) -> None:
-        """A floor that falls returns the room."""
+        """A falling floor returns the room."""
         falls = fact.replicas < self._standing(fact.service, fact.at_s)
         self._lapse(fact.service, fact.at_s)
         self._floor[fact.service] = fact
@@ -92,7 +92,7 @@ class Room(Replicas):
             )
 
     def _lapse(self, service: int, now_s: float) -> None:
-        """A floor that was not renewed returned the room when its lease ended; the lease may end at any time."""
+        """A floor left unrenewed returned the room at the end of its lease; the lease may end at any time."""
         made_s, returned_s = self._made_s.get(service, -inf), self._returned_s.get(service, -inf)
         ended_s = self._floor[service].until_s if service in self._floor else inf
         if returned_s < made_s < ended_s <= now_s:
@@ -100,6 +100,6 @@ class Room(Replicas):
 
 
 def _proposal(effect: str) -> str:
-    """The proposal in the id of an effect, which is `tick/proposal` and perhaps `/` with more."""
+    """The proposal in the id of an effect: `tick/proposal`, with or without `/` and more."""
     found = _PROPOSAL.match(effect)
     return found[1] if found else ""

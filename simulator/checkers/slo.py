@@ -1,4 +1,4 @@
-"""A service that misses one of its objectives loses no replica, for any reason."""
+"""A service missing one of its objectives loses no replica, for any reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROMISES = (
 
 
 class Slo(Checker):
-    """Checks each p99 that the service promises, as its users see it, at the moment of the eviction."""
+    """Checks each p99 promised by the service, as its users see it, at the moment of the eviction."""
 
     name = "slo"
 

@@ -1,4 +1,4 @@
-"""Accounts, users and QOS: commands for sacctmgr, or what `sacctmgr -P show assoc format=...` and `show qos` print."""
+"""Accounts, users and QOS: sacctmgr commands, or the output of `sacctmgr -P show assoc format=...` and `show qos`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """A QOS. `preempts` are the names of others; `preempt_mode` is "" where the site's applies."""
+    """A QOS. `preempts` are the names of others; `preempt_mode` is "" if the site's applies."""
 
     name: str
     priority: int = 0
@@ -63,7 +63,7 @@ class Accounts:
     qos: Mapping[str, Qos] = field(default_factory=dict)
 
     def account_of(self, user: str) -> str:
-        """The first account of a user, which is the default one; root where there is none."""
+        """The first account of a user: the default one; root if the user has none."""
         return next((account for account, name in self.associations if name == user), ROOT)
 
     def chain(self, account: str, user: str) -> list[Association]:
@@ -80,7 +80,7 @@ class Accounts:
         return found
 
     def default_qos(self, account: str, user: str) -> str:
-        """The QOS of a job that names none."""
+        """The QOS of a job without a stated one."""
         return next((each.default_qos for each in self.chain(account, user) if each.default_qos), "normal")
 
 
@@ -95,7 +95,7 @@ _COUNTS = {
 def parse(text: str, where: str = "accounts", qos: Mapping[str, Qos] | None = None) -> Accounts:
     """Read commands (`add account`, `add user`, `add qos`) and tables with a heading, in any order.
 
-    `qos` are QOS known beforehand. Raises `InputError` for a number that cannot be read.
+    `qos` are QOS known beforehand. Raises `InputError` for an unreadable number.
     """
     associations: dict[tuple[str, str], Association] = {
         (ROOT, ""): Association(ROOT),

@@ -1,7 +1,7 @@
-"""The backfill pass: a plan of whole nodes for every pending job; what can start now without touching a plan starts.
+"""The backfill pass: a plan of whole nodes for every pending job; a job starts now if it touches no plan.
 
 The planned start follows Slurm's own test: running jobs are removed in the order of their ends, several at once, in
-windows that begin at a mark of the clock's 30 s grid and double.
+windows from a mark of the clock's 30 s grid on, each twice as long as the last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GRID_S = 30
 
 
 class Plans:
-    """Nodes that are not promised to pending jobs, by pieces of time: [begin, end, free nodes]."""
+    """Nodes not promised to pending jobs, by pieces of time: [begin, end, free nodes]."""
 
     def __init__(self, now_s: float, window_s: float, resolution_s: int) -> None:
         """Everything is free until the end of the window."""
@@ -25,7 +25,7 @@ class Plans:
         self._resolution_s = resolution_s
 
     def free(self, start_s: float, end_s: float) -> int:
-        """Nodes that are free in all pieces that a job from `start_s` to `end_s` touches, its end included."""
+        """Nodes free in all pieces touched by a job from `start_s` to `end_s`, its end included."""
         bits = -1
         for begin_s, until_s, free in self._pieces:
             if until_s > start_s and begin_s <= end_s:
@@ -37,13 +37,13 @@ class Plans:
         return next((until_s for _, until_s, _ in self._pieces[:-1] if until_s > at_s), None)
 
     def overlap(self, nodes: int, start_s: float, end_s: float) -> bool:
-        """Whether one of these nodes is promised in that time, its end not included."""
+        """True if one of these nodes is promised in this time, its end excluded."""
         return any(
             until_s > start_s and begin_s < end_s and nodes & ~int(free) for begin_s, until_s, free in self._pieces
         )
 
     def add(self, nodes: int, start_s: float, end_s: float) -> None:
-        """Promise the nodes. One piece that has become equal to its neighbour is joined with it."""
+        """Promise the nodes. One piece equal to its neighbour by now is joined with it."""
         start_s = start_s // self._resolution_s * self._resolution_s
         end_s = end_s // self._resolution_s * self._resolution_s
         for mark_s in (start_s, end_s):
@@ -97,9 +97,9 @@ def backfill_pass(trial: Trial) -> None:
 
 
 def _chances(trial: Trial, queue: Sequence[Job]) -> tuple[list[float], int]:
-    """The shortest limit, from each place of the queue on, of the jobs that fit now, and the nodes on which any fits.
+    """The shortest limit, from each place of the queue on, of the jobs fitting now, and the nodes with a fit for any.
 
-    Plans are made anew in each pass: where they leave nothing to start, the rest of the queue decides nothing. Room
+    Plans are made anew in each pass: if they leave nothing to start, the rest of the queue decides nothing. Room
     only shrinks in a pass.
     """
     if trial.plan_all or trial.site.config.preempt != "none":
@@ -121,7 +121,7 @@ def _chances(trial: Trial, queue: Sequence[Job]) -> tuple[list[float], int]:
 
 
 def _consider(trial: Trial, plans: Plans, job: Job) -> bool:
-    """Start the job, or plan it; returns whether it started."""
+    """Start the job, or plan it; True if it started."""
     config, now_s = trial.site.config, trial.now_s
     limit_s = trial.limit_s(job)
     at_s: float = now_s
@@ -172,7 +172,7 @@ def _known_earliest(trial: Trial, job: Job, allowed: int) -> tuple[float, list[i
 
 
 def _earliest(trial: Trial, job: Job, allowed: int) -> tuple[float, list[int]] | None:
-    """The earliest start on these nodes when all running jobs take their whole limits, and the nodes then."""
+    """The earliest start on these nodes if all running jobs take their whole limits, and the nodes then."""
     now_s = trial.now_s
     nodes = trial.place(job, allowed, trial.books)
     if nodes is not None:
@@ -209,7 +209,7 @@ def _earliest(trial: Trial, job: Job, allowed: int) -> tuple[float, list[int]] |
 
 
 def _end_of(trial: Trial, run: Running) -> float:
-    """When a job ends that is expected to: its limit, or shortly after it where that is over."""
+    """The expected end of a job: its limit, or shortly after it if the limit is over."""
     if run.end_s > trial.now_s:
         return run.end_s
     config = trial.site.config

@@ -1,4 +1,4 @@
-"""Which nodes a job gets, among those on which its parts fit."""
+"""The choice of nodes for a job, among those fitting its parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.baselines.slurm.topology import Tree, within
 def choose(
     job: Job, fitting: Sequence[int], books: Books, *, tree: Tree | None, least_loaded: bool
 ) -> list[int] | None:
-    """The nodes of the job, ascending; None where too few fit. `fitting` is ascending."""
+    """The nodes of the job, ascending; None if too few fit. `fitting` is ascending."""
     if len(fitting) < job.nodes:
         return None
     if tree is not None:
@@ -22,7 +22,7 @@ def choose(
 
 
 def _consecutive(fitting: Sequence[int], needs: int) -> list[int]:
-    """The shortest run of consecutive nodes that holds all, first in order; else the longest run first."""
+    """The shortest sufficient run of consecutive nodes, first in order; else the longest run first."""
     runs: list[list[int]] = []
     for node in fitting:
         if runs and runs[-1][-1] == node - 1:

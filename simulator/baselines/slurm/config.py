@@ -1,4 +1,4 @@
-"""The settings of a site: `slurm.conf`, or what `scontrol show config` and `scontrol show partition` print."""
+"""The settings of a site: `slurm.conf`, or the output of `scontrol show config` and `scontrol show partition`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNIT_S = {" sec": 1, " min": 60}
 
 
 def seconds(text: str, where: str) -> float:
-    """A time of Slurm (`30`, `5:00`, `1-00:00:00`, `30 sec`; a bare number is minutes); inf where unlimited."""
+    """A time of Slurm (`30`, `5:00`, `1-00:00:00`, `30 sec`; a bare number is minutes); inf if unlimited."""
     word = text.strip().lower()
     if word in UNLIMITED:
         return inf
@@ -40,7 +40,7 @@ def seconds(text: str, where: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. `nodes` is a host list, or ALL. `preempt_mode` is "" where the site's applies."""
+    """A partition. `nodes` is a host list, or ALL. `preempt_mode` is "" if the site's applies."""
 
     name: str
     nodes: str = "ALL"
@@ -57,7 +57,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the scheduler needs to know of a site; the defaults are those of Slurm 22.05."""
+    """The settings of a site for the scheduler; the defaults are those of Slurm 22.05."""
 
     backfill: bool = True  # False: sched/builtin
     sched_interval_s: int = 60
@@ -97,14 +97,14 @@ class Config:
 
     @property
     def default_partition(self) -> str:
-        """The partition of a job that names none."""
+        """The partition of a job without a stated one."""
         return next((name for name, each in self.partitions.items() if each.default), next(iter(self.partitions), ""))
 
 
 def parse(text: str, where: str = "slurm.conf") -> Config:
     """Read `slurm.conf`, or the output of `scontrol show config` followed by that of `scontrol show partition`.
 
-    Raises `InputError` for a value that cannot be read. Unknown keys are ignored.
+    Raises `InputError` for an unreadable value. Unknown keys are ignored.
     """
     values: dict[str, str] = {}
     records: list[dict[str, str]] = []

@@ -11,7 +11,7 @@ from simulator.baselines.slurm.model import Job
 
 
 class Met(Enum):
-    """Whether a dependency holds."""
+    """The state of a dependency."""
 
     YES = "yes"
     NO = "not yet"
@@ -20,7 +20,7 @@ class Met(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is known of a job: its first start and its end, None before them; `ok` when it completed."""
+    """The known past of a job: its first start and its end, None before them; `ok` if it completed."""
 
     start_s: float | None = None
     end_s: float | None = None
@@ -34,10 +34,10 @@ def dependency(
     same_name_before: Callable[[Job], bool],
     now_s: float,
 ) -> Met:
-    """Whether the job's dependency holds at `now_s`.
+    """The state of the job's dependency at `now_s`.
 
-    `elements` gives the keys of all elements of an array (of a plain job its own key). `same_name_before` tells whether
-    an earlier job of the same name and user has not ended.
+    `elements` gives the keys of all elements of an array (of a plain job its own key). `same_name_before` is
+    True while an earlier job of the same name and user has not ended.
     """
     if not job.depends:
         return Met.YES

@@ -61,7 +61,7 @@ class Shares:
             self._norms(child)
 
     def of(self, account: str, user: str) -> Share | None:
-        """The association of a user in an account, or of the account with ""; None where there is none."""
+        """The association of a user in an account, or of the account with ""; None if it is unknown."""
         return self._of.get((account, user))
 
     def use(self, account: str, user: str, amount: float) -> None:
@@ -91,7 +91,7 @@ class Shares:
             self._accounts(self.root)
 
     def factor(self, account: str, user: str) -> float:
-        """The fair-share factor of a user, 0 to 1; 0 where the association is unknown."""
+        """The fair-share factor of a user, 0 to 1; 0 if the association is unknown."""
         share = self._of.get((account, user))
         if share is None:
             return 0.0

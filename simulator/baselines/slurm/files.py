@@ -22,7 +22,7 @@ RESERVATIONS = ("reservations.txt",)
 
 
 def _text(folder: Path, names: tuple[str, ...]) -> str:
-    """The first of these files; "" without one. Raises `InputError` where it cannot be read."""
+    """The first of these files; "" without one. Raises `InputError` if it is unreadable."""
     path = next((folder / name for name in names if (folder / name).exists()), None)
     if path is None:
         return ""
@@ -33,17 +33,17 @@ def _text(folder: Path, names: tuple[str, ...]) -> str:
 
 
 def site_bytes(folder: Path) -> bytes:
-    """What the files of a site hold, to tell two sites apart."""
+    """The content of a site's files, to tell two sites apart."""
     names = (*SETTINGS, *ACCOUNTS, *SWITCHES, *RESERVATIONS)
     return b"\0".join(name.encode() + (folder / name).read_bytes() for name in names if (folder / name).is_file())
 
 
 def read_site(folder: Path, nodes: tuple[Node, ...], start_s: float | None = None, timezone: str = "") -> Site:
-    """The site for these nodes. A partition that names none of them has them all; switches that name none are left out.
+    """The site for these nodes. A partition naming none of them has them all; switches naming none are left out.
 
-    `start_s`: seconds since 1970 of time 0, None where the jobs have no dates; `timezone`: of dates without one (UTC).
+    `start_s`: seconds since 1970 of time 0, None if the jobs have no dates; `timezone`: of dates without one (UTC).
 
-    Raises `InputError` where the folder has no settings, and for what cannot be read in it.
+    Raises `InputError` for a folder without settings, and for unreadable text in it.
     """
     text = _text(folder, SETTINGS)
     if not text:

@@ -11,7 +11,7 @@ _RANGE = re.compile(r"([^\[]*)\[([^\]]*)\](.*)")
 
 
 def expand(text: str) -> list[str]:
-    """The names in order. Raises `InputError` for a range that is no range."""
+    """The names in order. Raises `InputError` for a broken range."""
     names: list[str] = []
     for part in _PART.findall(text.strip()):
         if part:

@@ -12,7 +12,7 @@ Key = tuple[str, ...]
 
 
 def tres_of(job: Job) -> dict[str, float]:
-    """What a job asks for in all: CPUs, nodes, GPUs, and GPUs of its type."""
+    """The total request of a job: CPUs, nodes, GPUs, and GPUs of its type."""
     found: dict[str, float] = {"cpu": job.nodes * job.cpus, "node": job.nodes, "gres/gpu": job.nodes * job.gpus}
     if job.gpu_type:
         found[f"gres/gpu:{job.gpu_type}"] = job.nodes * job.gpus
@@ -20,7 +20,7 @@ def tres_of(job: Job) -> dict[str, float]:
 
 
 class Use:
-    """What running jobs hold, by QOS, user and association."""
+    """Resources held by running jobs, by QOS, user and association."""
 
     def __init__(self, accounts: Accounts, running: Iterable[Job] = ()) -> None:
         self._accounts = accounts
@@ -44,7 +44,7 @@ class Use:
                 self._held[*key, name] += int(amount)
 
     def refusal(self, job: Job) -> str:
-        """Why the job may not start, in the words of squeue; "" where it may."""
+        """The limit against a start of the job, in the words of squeue; "" if it may start."""
         tres = tres_of(job)
         qos = self._accounts.qos.get(job.qos, Qos(job.qos))
         limits, at = qos.limits, ("qos", job.qos)
@@ -70,7 +70,7 @@ class Use:
         return self._of_associations(job, tres, limits)
 
     def _of_associations(self, job: Job, tres: Mapping[str, float], qos: Limits) -> str:
-        """Limits of the user's association and the accounts above it. One that the QOS has too does not count."""
+        """Limits of the user's association and the accounts above it. A limit of the QOS as well does not count."""
         for each in self._accounts.chain(job.account, job.user):
             key = ("assoc", each.account, each.user)
             group = {name: most for name, most in each.limits.group.items() if name not in qos.group}
@@ -88,7 +88,7 @@ class Use:
         return ""
 
     def _over(self, limits: Mapping[str, float], key: Key, tres: Mapping[str, float]) -> str:
-        """The kind of the first limit that the job would pass; "" where none."""
+        """The kind of the first limit exceeded with the job; "" for none."""
         for name, most in limits.items():
             if tres.get(name, 0) and self._held[*key, name] + tres[name] > most:
                 return {"cpu": "Cpu", "node": "Node"}.get(name, "GRES")

@@ -1,4 +1,4 @@
-"""When the two loops of the controller run: they wake at fixed steps, and pass over the queue where it changed."""
+"""The times of the controller's two loops: they wake at fixed steps, and pass over the queue if it changed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WAKE_S = 1.0
 
 @dataclass(slots=True)
 class Loops:
-    """`main_s` and `backfill_s` are the times of first wake-ups, the drifts what a second is longer than a second.
+    """`main_s` and `backfill_s` are the times of first wake-ups, the drifts the excess of a second over a second.
 
-    `second` gives the whole second that Slurm keeps for a time: intervals are compared in these.
+    `second` gives the whole second kept by Slurm for a time: intervals are compared in these.
     """
 
     config: Config
@@ -46,11 +46,11 @@ class Loops:
             self._queued_s = min(self._queued_s, now_s)
 
     def kick(self, at_s: float) -> None:
-        """A main pass at that time: preempted work has left its nodes."""
+        """Ask for a main pass at this time: preempted work has left its nodes."""
         self._kicked_s = at_s
 
     def next_main_s(self) -> float:
-        """When the main loop passes next; inf where nothing asks for it."""
+        """Time of the next main pass; inf if nothing asks for it."""
         return min(self._kicked_s, self._event_pass_s(), self._full_pass_s())
 
     def _wake_after(self, time_s: float) -> float:
@@ -69,7 +69,7 @@ class Loops:
         return wake_s
 
     def _full_before(self, time_s: float) -> int:
-        """The second of the last full pass before a time; those at which nothing had changed were left out."""
+        """The second of the last full pass before a time; those without a change before them were left out."""
         every_s = self.config.sched_interval_s
         passed = max(0, (self.second(time_s) - 1 - self._last_full_s) // every_s)
         return self._last_full_s + passed * every_s
@@ -84,7 +84,7 @@ class Loops:
         return wake_s
 
     def main_done(self, at_s: float) -> None:
-        """A main pass ran at that time."""
+        """A main pass ran at this time."""
         if at_s == self._kicked_s:
             self._kicked_s = inf
             return
@@ -96,7 +96,7 @@ class Loops:
         self._queued_s = self._dirty_s = inf
 
     def next_backfill_s(self) -> float:
-        """When the backfill loop passes next; inf where nothing has changed since the last pass."""
+        """Time of the next backfill pass; inf if nothing has changed since the last one."""
         if not self.config.backfill:
             return inf
         stretch = 1 + self.backfill_drift
@@ -111,5 +111,5 @@ class Loops:
         return due_s + (ceil(late_s / WAKE_S) * WAKE_S * stretch if late_s > 0 else 0.0)
 
     def backfill_done(self, at_s: float) -> None:
-        """A backfill pass ran at that time."""
+        """A backfill pass ran at this time."""
         self._passed_s = at_s

@@ -6,7 +6,7 @@ from simulator.baselines.slurm.trial import Trial
 
 
 def main_pass(trial: Trial) -> None:
-    """Start what fits. The first job that lacks resources ends the pass for its partition and its nodes."""
+    """Start the fitting jobs. The first job short of resources ends the pass for its partition and its nodes."""
     blocked: set[str] = set()
     closed = 0
     for job in trial.queue():

@@ -1,4 +1,4 @@
-"""Nodes, jobs and what runs, as the scheduler sees them. Nodes are numbers in order; sets of nodes are bit sets."""
+"""Nodes, waiting and running jobs, to the scheduler. Nodes are numbers in order; sets of nodes are bit sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node: its name, CPUs, and the type of each of its GPUs by index ("" where untyped)."""
+    """A node: its name, CPUs, and the type of each of its GPUs by index ("" if untyped)."""
 
     name: str
     cpus: int
@@ -22,10 +22,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a job asks for. `gpus` and `cpus` are of each node. Jobs are ordered by (number, index).
+    """The request of a job. `gpus` and `cpus` are of each node. Jobs are ordered by (number, index).
 
-    `key` is unique; `array` is the key that all elements of an array share, "" for other jobs, and `array_running` the
-    most elements that may run together (0: no limit). `limit_s` is inf where unlimited. `depends` is in Slurm's words.
+    `key` is unique; `array` is the common key of all elements of an array, "" for other jobs, and `array_running` the
+    most elements that may run together (0: no limit). `limit_s` is inf if unlimited. `depends` is in Slurm's words.
     """
 
     key: str
@@ -55,7 +55,7 @@ class Job:
 
     @property
     def shape(self) -> tuple[int, int, int, str, bool]:
-        """What decides where it fits."""
+        """The fields deciding its fit on nodes."""
         return self.nodes, self.gpus, self.cpus, self.gpu_type, self.exclusive
 
     @property
@@ -117,14 +117,14 @@ class Books:
         return Books(self.nodes, list(self.free), list(self.cpus), self._masks)
 
     def mask(self, node: int, gpu_type: str) -> int:
-        """The GPUs of that type on that node, free or not."""
+        """The GPUs of this type on this node, free or not."""
         key = (node, gpu_type)
         if key not in self._masks:
             self._masks[key] = self.nodes[node].mask(gpu_type)
         return self._masks[key]
 
     def fits(self, job: Job, node: int) -> bool:
-        """Whether one node's part of the job fits there now."""
+        """True if one node's part of the job fits there now."""
         if job.exclusive:
             whole = self.mask(node, "")
             enough = self.mask(node, job.gpu_type).bit_count() >= job.gpus and self.nodes[node].cpus >= job.cpus
@@ -134,7 +134,7 @@ class Books:
         return not job.gpus or (self.free[node] & self.mask(node, job.gpu_type)).bit_count() >= job.gpus
 
     def fitting(self, job: Job, allowed: int) -> list[int]:
-        """The allowed nodes on which one node's part of the job fits, ascending."""
+        """The allowed nodes fitting one node's part of the job, ascending."""
         return [node for node in members(allowed) if self.fits(job, node)]
 
     def take(self, job: Job, nodes: Iterable[int]) -> tuple[int, ...]:
@@ -158,7 +158,7 @@ class Books:
             self.cpus[node] += self.nodes[node].cpus if run.job.exclusive else run.job.cpus
 
     def give(self, run: Running) -> None:
-        """Take back what a job held."""
+        """Take back the resources of a job."""
         for node, mask in zip(run.nodes, run.masks, strict=True):
             self.free[node] |= mask
             self.cpus[node] += self.nodes[node].cpus if run.job.exclusive else run.job.cpus

@@ -1,7 +1,7 @@
 """Slurm's scheduler in charge of a simulated cluster.
 
 Each member of a gang gets a node of its own, as with `sbatch --nodes`. A job's account is its tenant. Its partition and
-QOS are those of the accounting, else its kind where that names one of the site. Shares of a GPU and MIG instances are
+QOS are those of the accounting, else its kind if it names one of the site. Shares of a GPU and MIG instances are
 started by first fit, outside the plans.
 """
 
@@ -38,7 +38,7 @@ def nodes_of(hardware: Hardware) -> tuple[Node, ...]:
 
 
 class Slurm:
-    """The baseline `slurm`: a site's settings where they are given, else the defaults of Slurm 22.05."""
+    """The baseline `slurm`: a site's settings if they are given, else the defaults of Slurm 22.05."""
 
     name = "slurm"
 
@@ -88,7 +88,7 @@ class Slurm:
         self._loops.changed(now_s, queued=True)
 
     def _asked(self, job: int) -> Job:
-        """What a job asks for. Where a gang has more members than there are nodes, nodes take several."""
+        """The request of a job. For a gang with more members than nodes, nodes take several."""
         jobs, hardware, site = self._cluster.jobs, self._cluster.hardware, self.ctl.site
         shape = jobs.shape_of(job)
         eligible = hardware.eligible(shape)
@@ -116,7 +116,7 @@ class Slurm:
         )
 
     def decide(self, now_s: float) -> float | None:
-        """Run the loops that are due; returns when the next one is."""
+        """Run the due loops; the time of the next one."""
         cluster = self._cluster
         for key in [key for key in self.ctl.waiting if int(key) not in cluster.pending]:  # owners withdrew work
             self.ctl.end(key, floor(now_s), ok=False)
@@ -155,12 +155,12 @@ class Slurm:
         return None if next_s == inf else next_s
 
     def _next_check_s(self) -> float:
-        """The first check of time limits that finds a job beyond its own."""
+        """The first check of time limits with a job beyond its own."""
         end_s = min((run.end_s for run in self._limited()), default=inf)
         return (floor(end_s / LIMIT_CHECK_S) + 1) * LIMIT_CHECK_S if end_s < inf else inf
 
     def _enforce(self, now_s: float) -> None:
-        """Stop what is beyond its limit, at a check."""
+        """Stop jobs beyond their limits, at a check."""
         if self._next_check_s() > now_s:
             return
         for run in self._limited():
@@ -194,7 +194,7 @@ class Slurm:
                 self._loops.kick(now_s)
 
     def _start(self, run: Running, now_s: float) -> None:
-        """Start the job there; where the cluster refuses, it waits on."""
+        """Start the job there; if the cluster refuses, it waits on."""
         cluster, job = self._cluster, int(run.job.key)
         first = cluster.hardware.first_gpu
         gpus = [first[node] + bit for node, mask in zip(run.nodes, run.masks, strict=True) for bit in members(mask)]

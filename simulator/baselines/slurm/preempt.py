@@ -1,4 +1,4 @@
-"""Which running jobs give their nodes to a job of higher rank: by QOS, or by tier of the partition."""
+"""The running jobs to give their nodes to a job of higher rank: by QOS, or by tier of the partition."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def _partition(config: Config, job: Job) -> Partition:
 
 
 def mode_of(config: Config, accounts: Accounts, job: Job) -> str:
-    """How the job is stopped when it is preempted: requeue, cancel, suspend or off."""
+    """The way to stop the job at a preemption: requeue, cancel, suspend or off."""
     if config.preempt == "qos":
         return _qos(accounts, job).preempt_mode or config.preempt_mode
     return _partition(config, job).preempt_mode or config.preempt_mode if config.preempt == "partition" else "off"
 
 
 def grace_s(config: Config, accounts: Accounts, job: Job) -> int:
-    """How long it runs on after it was told."""
+    """Further run time of a job after its notice (s)."""
     return _qos(accounts, job).grace_s if config.preempt == "qos" else _partition(config, job).grace_s
 
 
 def outranks(config: Config, accounts: Accounts, job: Job, other: Job) -> bool:
-    """Whether the first may preempt the second."""
+    """True if the first may preempt the second."""
     if config.preempt == "qos":
         return other.qos in _qos(accounts, job).preempts
     if config.preempt == "partition":
@@ -42,7 +42,7 @@ def outranks(config: Config, accounts: Accounts, job: Job, other: Job) -> bool:
 
 
 def candidates(config: Config, accounts: Accounts, job: Job, running: Sequence[Running]) -> list[Running]:
-    """The jobs that it may preempt, the first to go first: lowest rank, then fewest nodes, then job id."""
+    """The jobs it may preempt, the first to go first: lowest rank, then fewest nodes, then job id."""
     found = [
         run
         for run in running
@@ -64,7 +64,7 @@ def victims(
     books: Books,
     place: Callable[[Books], list[int] | None],
 ) -> tuple[list[int], list[Running]] | None:
-    """The nodes of a job and those that leave for it, as few as Slurm's own reordering finds; None where none help.
+    """The nodes of a job and its victims, as few as Slurm's own reordering finds; None if none help.
 
     Candidates are removed one by one until the job fits. Then those with most of the found nodes come first, and it is
     tried again, `preempt_reorder_count` times.

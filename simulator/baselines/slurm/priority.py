@@ -29,7 +29,7 @@ class Factors:
 
 
 class Priorities:
-    """Figures of one site. Usage of ended jobs counts at once, that of running jobs at ticks."""
+    """Figures of one site. Usage of ended jobs counts at once, usage of running jobs at ticks."""
 
     def __init__(self, site: Site) -> None:
         """No tick has passed yet."""
@@ -42,7 +42,7 @@ class Priorities:
         self._most_part = max((each.job_factor for each in site.config.partitions.values()), default=0)
 
     def tick(self, now_s: int, running: Iterable[Running]) -> None:
-        """Decay all usage and add that of running jobs."""
+        """Decay all usage and add the usage of running jobs."""
         if self._last_s is not None:
             self.shares.decay(self._decay ** (now_s - self._last_s))
         for run in running:
@@ -81,7 +81,7 @@ class Priorities:
         return max(terms) if self._config.max_tres else sum(terms)
 
     def factors(self, job: Job, accrued_s: float, now_s: int) -> Factors:
-        """The factors of a job that has been eligible since `accrued_s`."""
+        """The factors of a job eligible since `accrued_s`."""
         config = self._config
         nodes, cpus = len(self._site.nodes), sum(node.cpus for node in self._site.nodes)
         asked = job.nodes * job.cpus

@@ -21,7 +21,7 @@ _ASK = "write the output of SLURM_TIME_FORMAT=%s scontrol show reservation"
 class Reservation:
     """Nodes (a bit set) from `start_s` to `end_s`; known to the scheduler from `since_s` on.
 
-    `unnamed`: who may use it need not name it, as in an accounting, which does not tell.
+    `unnamed`: its users need not name it, as in an accounting (it does not record the name).
     """
 
     name: str
@@ -34,13 +34,13 @@ class Reservation:
     unnamed: bool = False
 
     def admits(self, job: Job) -> bool:
-        """Whether the job may use it."""
+        """True if the job may use it."""
         return job.user in self.users or job.account in self.accounts
 
 
 def open_to(job: Job, reservations: Iterable[Reservation], start_s: float, now_s: float) -> int | None:
-    """The nodes that a job may use when it starts then and takes its whole limit; None where it waits for its own
-    reservation to begin. A bit set, -1 for all.
+    """The nodes a job may use if it starts then and takes its whole limit; None if it waits for its own reservation to
+    begin. A bit set, -1 for all.
     """
     known = [each for each in reservations if each.since_s <= now_s < each.end_s]
     if job.reservation:
@@ -56,10 +56,10 @@ def open_to(job: Job, reservations: Iterable[Reservation], start_s: float, now_s
 def parse(
     text: str, names: Sequence[str], start_s: float | None, timezone: str = "", where: str = "reservations.txt"
 ) -> list[Reservation]:
-    """Read what `scontrol show reservation` or `sacctmgr -P show reservation` prints, for nodes of these names.
+    """Read the output of `scontrol show reservation` or `sacctmgr -P show reservation`, for nodes of these names.
 
-    `start_s`: seconds since 1970 of time 0, None where the jobs have no dates. `timezone`: of dates without one.
-    Raises `InputError` for a line that is no part of a reservation, and for nodes and times that cannot be placed.
+    `start_s`: seconds since 1970 of time 0, None if the jobs have no dates. `timezone`: of dates without one.
+    Raises `InputError` for a line outside any reservation, and for unknown nodes and unreadable times.
     """
     found = []
     for record in _records(text, where):
@@ -116,7 +116,7 @@ def _epoch_s(text: str, key: str, timezone: str, place: str) -> float:
 
 
 def _nodes(hosts: str, names: Sequence[str], place: str, *, every: bool) -> int:
-    """The nodes as a bit set. Raises `InputError` for a name that is none of `names`."""
+    """The nodes as a bit set. Raises `InputError` for a name outside `names`."""
     if every or hosts.upper() == "ALL":
         return (1 << len(names)) - 1
     known = {name: k for k, name in enumerate(names)}
@@ -129,5 +129,5 @@ def _nodes(hosts: str, names: Sequence[str], place: str, *, every: bool) -> int:
 
 
 def _listed(text: str) -> list[str]:
-    """Names of a list; those that are shut out (-NAME) are left out, as is "(null)"."""
+    """Names of a list; excluded ones (-NAME) are left out, as is "(null)"."""
     return [name for name in text.split(",") if name and name != "(null)" and not name.startswith("-")]

@@ -18,7 +18,7 @@ UNLIMITED_S = 365 * 86_400.0
 
 @dataclass(slots=True)
 class Site:
-    """`up` is the bit set of nodes that take work; `clock_s` is the wall clock at time 0, in seconds of its minute."""
+    """`up` is the bit set of nodes open to work; `clock_s` is the wall clock at time 0, in seconds of its minute."""
 
     nodes: tuple[Node, ...]
     config: Config = field(default_factory=Config)
@@ -30,7 +30,7 @@ class Site:
     _bits: dict[str, int] = field(default_factory=dict)
 
     def partition(self, name: str) -> Partition:
-        """The partition of that name, with the defaults where the site does not know it."""
+        """The partition of this name, with the defaults if the site does not know it."""
         return self.config.partitions.get(name, Partition(name))
 
     def partition_nodes(self, name: str) -> int:
@@ -42,12 +42,12 @@ class Site:
         return self._bits[name]
 
     def named(self, hosts: str) -> int:
-        """The nodes of a host list as a bit set; names that are not of this site are left out."""
+        """The nodes of a host list as a bit set; names outside this site are left out."""
         place = {node.name: k for k, node in enumerate(self.nodes)}
         return node_set(place[name] for name in expand(hosts) if name in place)
 
     def limit_s(self, job: Job) -> float:
-        """The limit of a job: its own, else the partition's, and never more than that."""
+        """The limit of a job: its own, else the partition's default, and never more than the partition's."""
         each = self.partition(job.partition)
         own = job.limit_s
         if own == float("inf") and each.default_time_s is not None:

@@ -1,4 +1,4 @@
-"""The state of the controller: what waits, what runs, what has ended; and its passes over it."""
+"""The state of the controller: waiting, running and ended jobs; and its passes over it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simulator.baselines.slurm.trial import Decisions, Trial
 
 @dataclass(slots=True)
 class Waiting:
-    """A pending job. It may not start before `not_before_s`; `eligible_s` is when it was first found eligible."""
+    """A pending job. It may not start before `not_before_s`; `eligible_s` is the time of its first eligibility."""
 
     job: Job
     not_before_s: float
@@ -77,7 +77,7 @@ class Slurmctld:
         each.priority = self.priorities.priority(each.job, each.factors)
 
     def start(self, run: Running) -> None:
-        """A job starts on its nodes, with the GPUs that are lowest there."""
+        """A job starts on its nodes, with the lowest free GPUs there."""
         self._leave_queue(run.job.key)
         self._preempting.pop(run.job.key, None)
         run.masks = self.books.take(run.job, run.nodes)
@@ -105,10 +105,10 @@ class Slurmctld:
         self._figure(self.waiting[key], now_s)
 
     def stop(self, key: str, by: str, now_s: int) -> bool:
-        """A pass has chosen a running job to leave for another. Returns whether it leaves now.
+        """A pass has chosen a running job to leave for another. True if it leaves now.
 
         A job preempts once, and again only after `KillWait` and `MessageTimeout`. A victim's grace begins with the
-        first time; it leaves when it is chosen after that.
+        first time; it leaves once it is chosen after its end.
         """
         config, run = self.site.config, self.running[key]
         began_s = self._preempting.setdefault(by, now_s)
@@ -122,11 +122,11 @@ class Slurmctld:
         return run.told_s is None or now_s >= run.told_s + grace_s
 
     def requeues(self, key: str) -> bool:
-        """Whether a job that is preempted waits again; False where it is cancelled."""
+        """True if a preempted job waits again; False if it is cancelled."""
         return preempt.mode_of(self.site.config, self.site.accounts, self.running[key].job) == "requeue"
 
     def refresh(self, now_s: int) -> None:
-        """Find jobs whose begin time, requeue delay or dependency is over."""
+        """Find jobs past their begin time, requeue delay or dependency."""
         for key in list(self._held):
             each = self.waiting[key]
             if each.not_before_s <= now_s and self._met(each.job, now_s) is Met.YES:
@@ -135,7 +135,7 @@ class Slurmctld:
                 self._insert(each)
 
     def never(self, now_s: int) -> list[str]:
-        """Waiting jobs whose dependency can never hold."""
+        """Waiting jobs with a dependency that can never hold."""
         return [key for key, each in self.waiting.items() if self._met(each.job, now_s) is Met.NEVER]
 
     def _met(self, job: Job, now_s: int) -> Met:
@@ -147,16 +147,16 @@ class Slurmctld:
         return self._arrays.get(name) or [name]
 
     def _before(self, job: Job) -> bool:
-        """Whether an earlier job of the same user and name has not ended."""
+        """True while an earlier job of the same user and name has not ended."""
         same = self._names.get((job.user, job.name), [])
         return any(each.order < job.order and self.past[each.key].end_s is None for each in same)
 
     def main_pass(self, now_s: int) -> Decisions:
-        """What a main pass would do now."""
+        """The decisions of a main pass now."""
         return self._pass(main_pass, now_s)
 
     def backfill_pass(self, now_s: int) -> Decisions:
-        """What a backfill pass would do now; nothing under sched/builtin."""
+        """The decisions of a backfill pass now; none under sched/builtin."""
         return self._pass(backfill_pass, now_s) if self.site.config.backfill else Decisions()
 
     def _pass(self, body: Callable[[Trial], None], now_s: int) -> Decisions:
@@ -177,7 +177,7 @@ class Slurmctld:
         return trial.decisions
 
     def queue(self) -> list[Job]:
-        """Eligible jobs in order: of a reservation, what preempts another, tier, priority, job id."""
+        """Eligible jobs in order: those of a reservation, those preempting another, tier, priority, job id."""
         if self._queue is None:
             ready = [each for each in self.waiting.values() if each.eligible_s is not None]
             self._queue = [each.job for each in sorted(ready, key=self._rank)]

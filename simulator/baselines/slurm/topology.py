@@ -24,7 +24,7 @@ class Tree:
 
 
 def parse(text: str, names: Sequence[str], where: str = "topology.conf") -> Tree:
-    """Read the switches. Raises `InputError` for a switch that is not defined."""
+    """Read the switches. Raises `InputError` for an undefined switch."""
     rows: dict[str, dict[str, str]] = {}
     for line in text.splitlines():
         words = dict(word.partition("=")[::2] for word in shlex.split(line.partition("#")[0]))
@@ -54,7 +54,7 @@ def parse(text: str, names: Sequence[str], where: str = "topology.conf") -> Tree
 def within(tree: Tree, fitting: Sequence[int], needs: int) -> list[int] | None:
     """Nodes for a job, from the lowest switch with enough of them, the one with the fewest; None without one.
 
-    The first leaf is of that switch: the smallest one that holds all, else the largest. The rest comes from any leaf,
+    The first leaf is of this switch: the smallest sufficient one, else the largest. The rest comes from any leaf,
     by the same rule, of equal ones from the nearest. Lowest numbers in a leaf.
     """
     fits = node_set(fitting)
@@ -88,6 +88,6 @@ def _height(tree: Tree, bits: int) -> int:
 
 
 def leaf_count(tree: Tree, nodes: Sequence[int]) -> int:
-    """On how many leaf switches these nodes are."""
+    """Number of leaf switches of these nodes."""
     bits = node_set(nodes)
     return sum(bool(leaf & bits) for leaf in tree.leaves)

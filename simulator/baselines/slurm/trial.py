@@ -1,4 +1,4 @@
-"""What one pass works on: a copy of the state, on which it starts jobs and stops others."""
+"""The working copy of the state for one pass: it starts jobs and stops others on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.baselines.slurm.topology import leaf_count
 
 @dataclass(slots=True)
 class Decisions:
-    """What a pass decided: starts in order; stops as (job that leaves, job that it leaves for); planned starts of other
+    """The decisions of a pass: starts in order; stops as (leaving job, its beneficiary); planned starts of other
     jobs with their nodes.
     """
 
@@ -27,7 +27,7 @@ class Decisions:
 
 @dataclass(slots=True)
 class Trial:
-    """The state at `now_s` (whole seconds). `waited_s` tells how long a job has been eligible."""
+    """The state at `now_s` (whole seconds). `waited_s` gives the time since a job became eligible."""
 
     site: Site
     now_s: int
@@ -60,38 +60,38 @@ class Trial:
         return self.site.limit_s(job)
 
     def allowed(self, job: Job, start_s: float) -> int | None:
-        """Nodes that a start at that time may use; None where the job waits for its reservation."""
+        """Nodes open to a start at this time; None if the job waits for its reservation."""
         open_nodes = open_to(job, self.site.reservations, start_s, self.now_s)
         if open_nodes is None:
             return None
         return self.partition_nodes(job.partition) & self.site.up & job.only & open_nodes
 
     def refusal(self, job: Job) -> str:
-        """The limit that keeps the job from starting; "" where none does."""
+        """The limit against a start of the job; "" for none."""
         if job.array_running and self.array_running.get(job.array, 0) >= job.array_running:
             return "JobArrayTaskLimit"
         return self.use.refusal(job) if self.site.config.enforce_limits else ""
 
     def place(self, job: Job, allowed: int, books: Books, *, later: bool = False) -> list[int] | None:
-        """The nodes that the job would get. For a `later` start Slurm does not look at switches."""
+        """The nodes for the job. For a `later` start Slurm does not look at switches."""
         tree = None if later else self.site.tree
         nodes = choose(job, books.fitting(job, allowed), books, tree=tree, least_loaded=self.site.config.least_loaded)
         waits = nodes is not None and tree is not None and job.switches and self.waited_s(job) < job.switch_wait_s
         return None if waits and tree is not None and leaf_count(tree, nodes or ()) > job.switches else nodes
 
     def candidates(self, job: Job) -> list[Running]:
-        """Running jobs that it may stop, or suspend."""
+        """Running jobs it may stop or suspend."""
         site = self.site
         if site.config.preempt == "none":
             return []
         return preempt.candidates(site.config, site.accounts, job, list(self.running.values()))
 
     def stops(self, run: Running) -> bool:
-        """Whether its GPUs are free once it is preempted."""
+        """True if its GPUs are free once it is preempted."""
         return preempt.mode_of(self.site.config, self.site.accounts, run.job) in preempt.STOPS
 
     def start_now(self, job: Job, allowed: int) -> bool:
-        """Start the job on some of these nodes; where that needs others to leave, stop them and return False."""
+        """Start the job on some of these nodes; if others have to leave for it, stop them and return False."""
         nodes = self.place(job, allowed, self.books)
         if nodes is None:
             self._stop_for(job, allowed)
@@ -121,5 +121,5 @@ class Trial:
         return self._ends
 
     def clock_s(self, time_s: float) -> float:
-        """A time by the wall clock, whose minutes the grid follows."""
+        """A time by the wall clock: the grid follows its minutes."""
         return time_s + self.site.clock_s
