@@ -42,13 +42,13 @@ from autopilot.core.model.records import Cause, Instruction, Outcome, OutcomeKin
 from autopilot.core.model.stops import StopReason
 
 OUTAGE_S = 10.0
-"""Time without requests after the server or a webhook did not answer: each such request may take that long itself."""
+"""Pause after a request without an answer of the server or a webhook: such a request may take as long itself."""
 
 TICK_S = 20.0
 """Longest time of all requests of one tick together: after it, effects wait as in an outage."""
 
 MOST_KEPT = 10_000
-"""Outcomes of ended effects that are kept, for instructions that come twice."""
+"""Kept outcomes of ended effects, for repeated instructions."""
 
 TRIED = (
     ("Workload", "workloads/status", "status"),
@@ -56,7 +56,7 @@ TRIED = (
     ("Job", "jobs", ""),
     ("Pod", "pods", ""),
 )
-"""Objects that Kueue guards: kind, resource of the right to patch it, and subresource."""
+"""Objects guarded by Kueue: kind, resource of the right to patch it, and subresource."""
 
 SAYS = {kind: kind.capitalize() for kind, operation in OPERATIONS.items() if not operation.notifies}
 """Action of the Event for each kind of instruction; a notice is an Event itself and needs no other."""
@@ -72,7 +72,7 @@ class KubernetesActuator:
     levers: Sequence[Lever] = LEVERS
     upkeep: Sequence[Upkeep] = ()
     hooks: Hooks = field(default_factory=Hooks)
-    on_problem: Callable[[str], None] = lambda _: None  # told once when an outage begins, and "" when it is over
+    on_problem: Callable[[str], None] = lambda _: None  # told once at the start of an outage, and "" at its end
     name: str = "kubernetes"
     _tools: Tools = field(init=False)
     _running: dict[str, Effect] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class KubernetesActuator:
     _outage: str = ""
     _again_s: float = -inf  # before this time no effect is continued: the server or a webhook does not answer
     _tick_s: float = -inf  # time of the present tick
-    _spent_s: float = 0.0  # that requests had taken when it began
+    _spent_s: float = 0.0  # of requests at its start
 
     def __post_init__(self) -> None:
         """Connect the tools of the levers."""
@@ -167,7 +167,7 @@ class KubernetesActuator:
         due, located = now_s >= effect.instruction.deadline_s, self._located(effect.instruction)
         if now_s < self._again_s:  # nothing is asked now
             return self._decided_again(effect, now_s) if due and waited_for else None
-        if isinstance(located, Ended):  # the view has it already: the controller sees what became of it
+        if isinstance(located, Ended):  # the view has it already: the controller sees its result
             self._running.pop(effect.id)
             return self._replaced(effect, now_s) if waited_for else None
         if not waited_for:
@@ -292,11 +292,11 @@ class KubernetesActuator:
 
     def _let_go(self, effect: Effect, located: Located, now_s: float) -> None:
         """The controller does not wait for the effect any more: it was seen to come about, or was given up."""
-        if effect.instruction.operation.starts_now:  # a growth looks itself how many of its pods came
+        if effect.instruction.operation.starts_now:  # a growth counts its arrived pods itself
             target, failed = target_of(self.api, located, effect.instruction.subject.uid)
             found = failed or placement.started(self.api, target)
             if isinstance(found, Answer) and self._outage_in(found, now_s):
-                return  # whether it has come about is not known
+                return  # its result is unknown
             if isinstance(found, tuple) and found[0]:
                 self._started(effect, target, found, now_s)
                 return
@@ -330,7 +330,7 @@ class KubernetesActuator:
             self._running.pop(effect.id, None)
             return late(f"not done in time: {effect.waits_for or 'no progress'}")
         ended = effect.lever.undo(self._tools, effect, target, now_s)
-        if isinstance(ended, Waiting):  # its pods cannot be read: whether it has come about is not known
+        if isinstance(ended, Waiting):  # its pods cannot be read: its result is unknown
             self._note_outage(ended, now_s)
             return None
         self._running.pop(effect.id, None)

@@ -41,27 +41,27 @@ class Refusal(StrEnum):
     BUSY = "busy"  # too many requests
     INVALID = "invalid"  # the server does not accept the content
     WEBHOOK_DOWN = "webhook-down"  # an admission webhook does not answer, so the server refuses every such write
-    UNFIT = "unfit"  # the object cannot be read: it is not what the API promises
+    UNFIT = "unfit"  # the object cannot be read: it breaks the API's promise
     SERVER = "server"  # the server failed; the same request fails again
     UNREACHABLE = "unreachable"  # no answer came: the write may have been carried out
 
 
 RETRYABLE = frozenset({Refusal.CHANGED, Refusal.BUDGET, Refusal.BUSY, Refusal.WEBHOOK_DOWN, Refusal.UNREACHABLE})
-"""Refusals of requests that may succeed later without any other change."""
+"""Refusals of requests with a chance later without any other change."""
 
 CONFLICTS = frozenset({Refusal.GONE, Refusal.OTHER_OBJECT, Refusal.TAKEN})
-"""Refusals that say that the instruction does not apply any more."""
+"""Refusals by which the instruction does not apply any more."""
 
 STORE_FAILS = ("etcdserver: ", "rpc error: code = Unavailable", "rpc error: code = DeadlineExceeded")
-"""What a 500 says where etcd does not answer the API server, or changes its leader. The write may have been stored."""
+"""Texts of a 500 if etcd is silent towards the API server, or changes its leader. The write may have been stored."""
 TOO_LARGE = "etcdserver: request is too large"
-"""The one answer of etcd that is about the content of a write."""
+"""The one answer of etcd about the content of a write."""
 
 WEBHOOK_FAILS = ("failed calling webhook", "conversion webhook for")
 TWO_BUDGETS = "more than one PodDisruptionBudget"
-"""What the eviction of a pod says that two budgets select: a 500, for as long as both are there."""
+"""Answer to the eviction of a pod selected by two budgets: a 500, for as long as both are there."""
 TERMINATES = "because it is being terminated"
-"""What a 403 says where the namespace goes."""
+"""Text of a 403 in an ending namespace."""
 TOO_MANY = 429
 LONGEST_NAME = 2 * 253
 
@@ -139,7 +139,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "AdmissionCheck": ("kueue.x-k8s.io/v1beta2", "admissionchecks"),
     "ClusterPolicy": ("nvidia.com/v1", "clusterpolicies"),
 }
-"""Kinds that are read or written: their apiVersion and their name in paths."""
+"""Kinds read or written: their apiVersion and their name in paths."""
 
 
 def path_of(kind: str, namespace: str = "", name: str = "") -> str:
@@ -162,9 +162,9 @@ class Api:
         self._steady_s = steady_s
         self._client = Client(access, answer_s=timeout_s, connect_s=CONNECT_S, most_bytes=MOST_BYTES, steady_s=steady_s)
         self.spent_s = 0.0
-        """Time that all requests took together."""
+        """Time of all requests together."""
         self.may_write: Callable[[], str] = lambda: ""
-        """Why no write may leave now, "" while one may. It is asked immediately before each write."""
+        """Reason against any write now, "" for none. It is asked immediately before each write."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
         """Read an object or a list."""
@@ -257,7 +257,7 @@ def refusal_of(status: int, body: Obj) -> Refusal:
     denied = "admission webhook" in message or "ValidatingAdmissionPolicy" in message
     if denied and FENCE_POLICY in message:
         return Refusal.FENCED
-    if denied and status not in {429, 503}:  # a webhook chooses its own code: 400 where it states none
+    if denied and status not in {429, 503}:  # a webhook chooses its own code: 400 by default
         return Refusal.WEBHOOK
     if status == 403:
         return _of_forbidden(message)

@@ -43,7 +43,7 @@ class Change:
     part: Part
     free: str
     holds: str = "true"
-    key: str = ""  # where `free` is about one key
+    key: str = ""  # if `free` is about one key
 
 
 def _of(whose: str, path: str, otherwise: str) -> str:
@@ -139,7 +139,7 @@ _HANDED_OVER = (
     f" || (!variables.newSuspend && variables.admit && ('{STOPPED}' in variables.oldNotes"
     f" || ('{MANAGE}' in variables.oldLabels && variables.oldLabels['{MANAGE}'] == 'true')))"
 )
-"""Starts stop only what is at a place of ours already."""
+"""Starts stop only work at a place of ours already."""
 
 
 def _says(condition: str) -> str:
@@ -150,10 +150,10 @@ _ACTIVITY = (
     f"(variables.newActive && '{STOPPED}' in variables.oldNotes)"
     f" || (!variables.newActive && (variables.evict || ({_says('QuotaReserved')} && !{_says('Admitted')})))"
 )
-"""Starts deactivate only what holds quota and does not run."""
+"""Starts deactivate only work with quota that does not run."""
 
 _BY_US = "contains('\"cordoned\": true')"
-"""What a record says of a node that we have closed, and nobody before us."""
+"""The record of a node closed by us, and by nobody before us."""
 _RECORDS = f"['{CORDONED}', '{EFFECT}']"
 _RECORD = (
     f"(!(k in variables.newNotes) || !variables.newNotes[k].{_BY_US} || !variables.oldClosed"
@@ -163,7 +163,7 @@ _CLOSING = (
     f"(variables.newClosed && {_RECORDS}.exists(m, m in variables.newNotes))"
     f" || (!variables.newClosed && {_RECORDS}.exists(m, m in variables.oldNotes && variables.oldNotes[m].{_BY_US}))"
 )
-"""A node is closed with a record, and opened where the record says that it was open before."""
+"""A node is closed with a record, and opened if it was open before by the record."""
 _TAINTS = (
     f"variables.newTaints.all(n, (n.key == '{CONDEMNED}' && n.effect == 'NoSchedule')"
     " || variables.oldTaints.exists(o, o == n))"
@@ -197,7 +197,7 @@ _WIDTH = (
     f" && {_declared('members', 'object.spec.parallelism <= {}')}"
     f" && {_declared('min-members', '{0} >= 1 && object.spec.parallelism >= {0}')}"
 )
-"""Starts set it before the Job runs, changes of width while it runs, both within what its owner declares."""
+"""Starts set it before the Job runs, changes of width while it runs, both within its owner's declarations."""
 _OPENED = (
     f"variables.oldGates.exists(o, o.name == '{CONTROLLER}') && !variables.newGates.exists(n, n.name == '{CONTROLLER}')"
 )
@@ -255,4 +255,4 @@ CHANGES: Mapping[str, Change] = {
     CONDITIONS: _key("status", "conditions"),
     MIG_FILE: _key("data", "config.yaml"),
 }
-"""By the name that rules state."""
+"""By their name in rules."""

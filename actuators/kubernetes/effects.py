@@ -60,7 +60,7 @@ def lever_in(documents: Iterable[Obj], effect: str) -> str:
 
 OTHERS = ("Pod", "Node", "Deployment", "StatefulSet")
 RECORDS = (EFFECT, STOPPED, CHECKPOINT_REQUEST, PREFIX + FLOOR, PREFIX + CEILING)
-"""Annotations in which an effect writes its id before anything else."""
+"""Annotations for the id of an effect, written before anything else."""
 
 
 def begun(api: Api, target: Target, effect: str) -> bool | Answer:

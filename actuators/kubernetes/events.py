@@ -11,7 +11,7 @@ from actuators.kubernetes.api import KINDS, Answer, Api, Obj, Ref
 
 REPORTER = "gpu-autopilot.io/controller"
 NOTE_BYTES = 1024
-"""Longest note that the server accepts."""
+"""Longest note accepted by the server."""
 NORMAL, WARNING = "Normal", "Warning"
 
 

@@ -37,21 +37,21 @@ Obj = dict[str, Any]
 NAME, WATCHDOG_NAME = "gpu-autopilot-fields", "gpu-autopilot-fields-watchdog"
 LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
 PROTECTED = "kube-system"
-"""Namespaces in which nothing is written, with commas between them."""
+"""Namespaces without writes, with commas between them."""
 LEFT_ALONE = (
     ("coordination.k8s.io", "leases"),
     ("authentication.k8s.io", "*/*"),
     ("authorization.k8s.io", "*/*"),
 )
-"""The Lease, in the only namespace in which RBAC lets us write one, and questions."""
+"""The Lease, in the only namespace open to our write by RBAC, and questions."""
 MAIN = {"configmaps": "data", "workloads/status": "status", "admissionchecks/status": "status"}
-"""The part of an object that carries its fields; `spec` of every other resource."""
+"""The part of an object with its fields; `spec` of every other resource."""
 
 GIVEN_BACK = (OFFERED, PLACEMENT_LABEL)
-"""Changes that are taken back with every right to write the object, also where their own kind is enabled no more."""
+"""Changes taken back with every right to write the object, even if their own kind is enabled no more."""
 
 Granted = Mapping[str, Mapping[str, frozenset[str]]]
-"""By `GROUP/RESOURCE`: the names of changes with the kinds of instructions that need them; none: always."""
+"""By `GROUP/RESOURCE`: the names of changes with the kinds of instructions in need of them; none: always."""
 
 _EVICTION = (
     "has(object.deleteOptions) && has(object.deleteOptions.preconditions)"
@@ -94,7 +94,7 @@ WATCHED: Granted = {
         "apps/statefulsets/scale": (MORE_REPLICAS,),
     }.items()
 }
-"""What the watchdog takes away (`autopilot.service.watchdog.removal`)."""
+"""The removals of the watchdog (`autopilot.service.watchdog.removal`)."""
 
 
 def field_policies(

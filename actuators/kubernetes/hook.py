@@ -21,9 +21,9 @@ from autopilot.deadline import watched, within
 
 CONNECT_S, ANSWER_S = 1.0, 2.0
 MOST_BYTES = 4096
-"""Bytes of an answer that are read away; the rest is left with its connection."""
+"""Bytes of an answer read away; the rest is left with its connection."""
 TAKEN = frozenset({200, 202, 204})
-"""Codes after which the program has the request. 409: it works on another one."""
+"""Codes for a request received by the program. 409: it works on another one."""
 PATH = re.compile(r"/[A-Za-z0-9/_.~-]{0,200}")
 DEFAULT_PATH = "/checkpoint"
 

@@ -18,7 +18,7 @@ class Contradiction:
     """Two sources ask for different values of one node label."""
 
     key: str
-    first: str  # who asks, and for what
+    first: str  # asker and requested value
     second: str
 
     def __str__(self) -> str:

@@ -15,9 +15,9 @@ import yaml
 
 Obj = dict[str, Any]
 OURS = "gpu-autopilot-"
-"""Prefix of the entries that the autopilot generates. The rest is a hash of their content."""
+"""Prefix of the autopilot's generated entries. The rest is a hash of their content."""
 KEPT = 64
-"""Most of these entries that stay in the file although no node names them."""
+"""Most of these entries kept in the file without a node that names them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def moment_s(condition: Obj) -> float:
 
 
 OVER = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
-"""Conditions of a Job that has ended, or is about to: its controller stops what is left of it."""
+"""Conditions of a Job that has ended, or is about to: its controller stops the rest of it."""
 
 
 def over(job: Obj) -> str:

@@ -25,7 +25,7 @@ from autopilot.core.model.records import OutcomeKind
 EVERY_S = 60.0
 """Time between two looks."""
 MOST_EVENTS = 20
-"""Events that one look writes at most."""
+"""Most Events written in one look."""
 GONE_S = 120.0
 """A label of a placement is removed once its gang was not in the view for this long."""
 

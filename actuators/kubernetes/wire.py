@@ -406,7 +406,7 @@ TYPES: Mapping[str, type[Object]] = {
     "AdmissionCheck": Check,
     "ClusterPolicy": ClusterPolicy,
 }
-"""By kind: what is read of its objects. A test finds a name that code reads and no type has."""
+"""By kind: the read part of its objects. A test finds a name read by code and absent from its type."""
 
 
 def unfit(kind: str, found: Any) -> str:

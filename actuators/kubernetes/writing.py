@@ -19,9 +19,9 @@ CHECK_MANAGER = "gpu-autopilot-check"
 
 DRY = {"dryRun": "All"}
 TRIES = 4
-"""Times that a step is decided again because somebody wrote its object in between."""
+"""Most repeats of a step because somebody wrote its object in between."""
 AT_ONCE = 8
-"""Writes to the pods of one gang that are under way at the same time."""
+"""Simultaneous writes to the pods of one gang."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -37,7 +37,7 @@ class Stop:
 
 
 Decide = Callable[[Obj], Obj | Stop]
-"""From the object as it is now: a merge patch or the fields to apply, or why there are none.
+"""From the object as it is now: a merge patch or the fields to apply, or the reason for none.
 
 A failed test of a JSON patch cannot be told from a malformed one (both are 422), so no JSON patches are used.
 """
@@ -48,7 +48,7 @@ class Writer:
 
     def __init__(self, api: Api) -> None:
         self.api, self.written = api, 0
-        """`written`: writes that were carried out, or may have been; it only ever grows."""
+        """`written`: writes carried out, or possibly so; it only ever grows."""
 
     def change(self, ref: Ref, decide: Decide, epoch: int, *, subresource: str = "", dry: bool = False) -> Answer:
         """Read the object, decide, try the write, and write. The answer has the object after the write.

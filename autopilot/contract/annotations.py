@@ -20,9 +20,9 @@ ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"
 """Annotation `"true"` of Kueue on a Job since its creation: its number of pods may change while it runs."""
 
 EFFECT = PREFIX + "effect"
-"""Annotation: the instruction that wrote the object, as JSON (actuators/kubernetes/effects.py)."""
+"""Annotation: the instruction behind the last write, as JSON (actuators/kubernetes/effects.py)."""
 EPOCH = PREFIX + "epoch"
-"""Annotation: the epoch (`Instruction.fence`) of the controller that wrote last."""
+"""Annotation: the epoch (`Instruction.fence`) of the last writing controller."""
 STOPPED = PREFIX + "stopped"
 """Annotation: the object was stopped by the controller, as JSON `{"uid", "id", "reason", "returns", "for"}`."""
 QUOTA = "quota"
@@ -38,9 +38,9 @@ MIG_GEOMETRY = PREFIX + "mig-geometry"
 """Annotation on nodes: a JSON list with the instances by profile of each GPU by index (null: not in MIG mode)."""
 
 CORDONED = PREFIX + "cordoned"
-"""Annotation on nodes that we cordoned, as JSON `{"id", "reason", "cordoned"}`; `cordoned`: it was open before."""
+"""Annotation on nodes cordoned by us, as JSON `{"id", "reason", "cordoned"}`; `cordoned`: it was open before."""
 CONDEMNED = PREFIX + "condemned"
-"""Taint (NoSchedule) on a node with an error that asks for its restart."""
+"""Taint (NoSchedule) on a node with an error in need of its restart."""
 
 OFFERED = PREFIX + "offered-back"
 """Annotation on nodes: nothing has needed it since long before this time (RFC 3339), so it may be removed."""
@@ -49,18 +49,18 @@ NUMA_POLICY = PREFIX + "numa-policy"
 """Label of nodes: the policy of the kubelet's topology manager (none, best-effort, restricted, single-numa-node)."""
 
 REQUEST = PREFIX + "capacity-request"
-"""Label `"true"` on the ProvisioningRequests and PodTemplates that we made."""
+"""Label `"true"` on our ProvisioningRequests and PodTemplates."""
 
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
 """Annotation on pods: `{"id", "deadline"}`. Write a checkpoint before `deadline` (seconds since 1970)."""
 CHECKPOINT_ACK = PREFIX + "checkpoint-ack"
 """Annotation on pods: `{"id", "step", "path", "at"}`. The checkpoint of the request `id` is complete."""
 CHECKPOINT_PORT = PREFIX + "checkpoint-port"
-"""Annotation on pods: the port on which the program takes requests for checkpoints by HTTP."""
+"""Annotation on pods: the program's port for requests for checkpoints by HTTP."""
 CHECKPOINT_PATH = PREFIX + "checkpoint-path"
-"""Annotation on pods: the path there; `/checkpoint` where it is absent."""
+"""Annotation on pods: the path there; `/checkpoint` by default."""
 HEARTBEAT = PREFIX + "heartbeat"
-"""Annotation on pods: seconds since 1970 at which the trainer last made progress."""
+"""Annotation on pods: time of the trainer's last progress, in seconds since 1970."""
 HEARTBEAT_OLD_S = 300.0
 """Heartbeats are written once a minute: after this time the work hangs, or does not train any more."""
 MODEL_FLOPS = PREFIX + "model-flops-s"
@@ -73,7 +73,7 @@ CHECK = "gpu-autopilot"
 REPAIR = "repair"
 """In place of an instruction in the message of our check: a Retry that Kueue would not act on was taken back."""
 PLACEMENT = "placement.gpu-autopilot.io/"
-"""Prefix of the node label that marks the nodes of one gang; the rest is 10 hex digits of the gang's uid."""
+"""Prefix of the node label for the nodes of one gang; the rest is 10 hex digits of the gang's uid."""
 
 
 def mark_on(stopped: str, uid: str) -> dict[str, Any]:
@@ -111,4 +111,4 @@ REPORTED = frozenset(
         MODEL_FLOPS,
     )
 )
-"""Names with our prefix that declare nothing."""
+"""Names with our prefix without a declaration."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from autopilot.contract.notes import failure_text, shown
 
 MOST_DEPTH = 100
-"""Deepest nesting of JSON that is decoded. Objects of the API have some 20 levels."""
+"""Deepest nesting of decoded JSON. Objects of the API have some 20 levels."""
 TOO_DEEP = f"nested more than {MOST_DEPTH} levels deep"
 TOO_LONG = "a number of too many digits"
 

@@ -33,7 +33,7 @@ class Facts:
 
 NOTHING_KNOWN = Facts()
 PROMISES = frozenset({"objective-s", "ttft-objective-s", "itl-objective-s"})
-"""Annotations that promise something to requests."""
+"""Annotations with a promise to requests."""
 
 
 def preemptible_by_class(slo_class: int) -> bool:

@@ -48,14 +48,14 @@ KNOWN = (
     "SysLogsGPUFallenOff=True",
     "SysLogsSXIDError=True",
     "SysLogsXIDError=True",
-    # Managed Kubernetes of Nebius, its documentation: nodes that its repair restarts
+    # Managed Kubernetes of Nebius, its documentation: nodes restarted by its repair
     "NebiusBootDiskIOError=True",
     "NebiusGPUError=True",
 )
-"""Type and status of conditions that keep new work away from their node."""
+"""Type and status of conditions against new work on their node."""
 
 OF_MONITORING = frozenset({("AcceleratedHardwareReady", "DCGMError")})
-"""Type and reason of conditions that are about the agent: that of EKS cannot reach DCGM. AWS lists no repair for it."""
+"""Type and reason of conditions about the agent: that of EKS cannot reach DCGM. AWS lists no repair for it."""
 
 _CODE = re.compile(r"\bxid\w*(?: errors?| code)?\s*(?:\(pci[^)]*\))?\s*[:=#]?\s*(\d{1,3})\b", re.IGNORECASE)
 
@@ -79,4 +79,4 @@ def pairs(conditions: tuple[str, ...]) -> frozenset[tuple[str, str]]:
 
 
 BAD = pairs(KNOWN)
-"""The same of `KNOWN`, for where no setting names others."""
+"""The same of `KNOWN`, for settings without others."""

@@ -7,11 +7,11 @@ from math import isfinite
 from typing import Any, NoReturn
 
 MOST_CHARS = 16_384
-"""Longest text that is read as JSON. The longest record of the controller has some 2,000 characters."""
+"""Longest text read as JSON. The longest record of the controller has some 2,000 characters."""
 MOST_DEPTH = 16
-"""Deepest nesting that is read. The records of the controller have three levels."""
+"""Deepest nesting read. The records of the controller have three levels."""
 MOST_WHOLE = 2**53
-"""Largest whole number that is read: beyond it JSON numbers are not exact."""
+"""Largest whole number read: beyond it JSON numbers are not exact."""
 SHOWN = 60
 
 

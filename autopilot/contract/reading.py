@@ -32,9 +32,9 @@ MOST_ITEMS = 16
 """Most alternatives or labels in one list; a longer list was not written by a person."""
 
 LAST_CHECKPOINT = "last-checkpoint"
-"""Report of running work: when it completed its newest checkpoint, in seconds since 1970."""
+"""Report of running work: completion of its newest checkpoint, in seconds since 1970."""
 OTHERS = frozenset({LAST_CHECKPOINT})
-"""Annotations with our prefix that are not declarations of a job: what running work reports."""
+"""Annotations with our prefix beside the declarations of a job: reports of running work."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")

@@ -19,14 +19,14 @@ MIN_REPLICAS, MAX_REPLICAS = "min-replicas", "max-replicas"
 SCALE, WAKE_SIGNAL, FLOOR, CEILING = "scale", "wake-signal", "floor", "ceiling"
 _REPLICAS = (MIN_REPLICAS, MAX_REPLICAS)
 SERVICE_NAMES = frozenset({MIN_REPLICAS, MAX_REPLICAS, SCALE, WAKE_SIGNAL, FLOOR, CEILING})
-"""Names with our prefix on services that declare nothing about a single replica."""
+"""Names with our prefix on services without a meaning for a single replica."""
 
 POD_REVISION = "deployment.kubernetes.io/revision"
 MOST_REPLICAS = 100_000
 MOST_GENERATION = 2**31 - 1
-"""Largest generation of a service that the tables of the snapshot hold."""
+"""Largest generation of a service in the tables of the snapshot."""
 KEDA = "ScaledObject"
-"""The kind of object by which KEDA manages an autoscaler."""
+"""The kind of KEDA's object for an autoscaler."""
 FLOOR_METRIC = "gpu-autopilot-floor"
 """Metric by which an autoscaler follows the floor: the name that KEDA's external scaler states, and part of the name
 of an external metric for an HPA (`-` and `_` count as the same).
@@ -55,7 +55,7 @@ class Scaling:
     max_replicas: int | None = None
     may_scale: bool = False
     wake_signal: WakeSignal | None = None
-    problem: str = ""  # why a declaration is refused; then none of them counts
+    problem: str = ""  # reason for a refused declaration; then none of them counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from autopilot.service.record import Record
 Obj = dict[str, Any]
 ROLE = "approver"
 VERBS = {CommandKind.REJECT: REJECT, CommandKind.APPROVE: APPROVE}
-"""Where both annotations are set, the more cautious one counts."""
+"""Of two set annotations, the more cautious one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,4 +256,4 @@ class Approvals:
 
 _VERDICTS = {CommandKind.APPROVE: "Approved", CommandKind.REJECT: "Rejected"}
 Failures = (InputError, AuditError)
-"""Why a command could not be stored."""
+"""Reason for a command that could not be stored."""

@@ -28,7 +28,7 @@ from autopilot.service.published import FailedEffect, Published
 
 Obj = dict[str, Any]
 CONFIDENCE = "confidence"
-"""The guard that judges the forecast behind a proposal."""
+"""The guard of the forecast behind a proposal."""
 
 
 @dataclass(frozen=True, slots=True)

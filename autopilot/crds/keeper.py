@@ -39,11 +39,11 @@ from collectors.kubernetes.wire import Object
 Obj = dict[str, Any]
 NAME = "control-resources"
 PER_MINUTE, BURST = 240.0, 60.0
-"""Writes on average and at once, below what client-go allows a client by default (5 a second)."""
+"""Writes on average and at once, below client-go's default limit of a client (5 a second)."""
 LOOK_S = 2.0
 """It looks at least this often."""
 RETRY_S = 5.0
-"""After a write that failed."""
+"""After a failed write."""
 ANSWERS = ("approved", "rejected", "refused")
 LABELS = {"app.kubernetes.io/managed-by": MANAGER}
 
@@ -104,7 +104,7 @@ class Keeper:
         self._there: dict[str, There] = {}
         self._left, self._filled_s = BURST, steady_s()
         self._retry_s = float("-inf")
-        self._planned: Published | None = None  # the tick that was planned for last
+        self._planned: Published | None = None  # the last planned tick
         self._stale = False  # something changed since
         self._news, self._stopped = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -113,7 +113,7 @@ class Keeper:
         self.writes = 0  # sent since the start
         self.refused = 0  # of these, refused by the API server
         self._answers = dict.fromkeys(ANSWERS, 0)
-        self.due = 0  # writes that the last look left for later
+        self.due = 0  # writes left for later by the last look
 
     # --- life -----------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Keeper:
         now_s = latest.observation.now_s if latest is not None else float("nan")
         self.health = CollectorHealth(NAME, now_s, self.health.fresh_s, gaps=1, problem=problem)
 
-    # --- what is there --------------------------------------------------------------------
+    # --- the present state ----------------------------------------------------------------
 
     def _take_in(self) -> bool:
         """Take in the list; true if it differs from our writes."""

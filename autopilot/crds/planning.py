@@ -18,9 +18,9 @@ from autopilot.service.published import FailedEffect, Published
 Obj = dict[str, Any]
 
 MOVED_S, DETAIL_S = 60.0, 600.0
-"""Least time between two writes of one object when its gain, cost or message moved, and when only details did."""
+"""Least time between two writes of one object after a move of its gain, cost or message, and of details only."""
 MOVED_RATIO = 0.1
-"""A gain or cost that differs by less than this part of what is shown is a detail."""
+"""A difference of gain or cost below this part of the shown one is a detail."""
 KEPT_S = 600.0
 """An object is removed this long after its end."""
 SLACK = 1.2
@@ -32,7 +32,7 @@ class Kind(IntEnum):
 
     STATE = 0  # the state changed
     CREATE = 1
-    STATUS = 2  # what is shown changed
+    STATUS = 2  # the shown state changed
     DELETE = 3
 
 
@@ -57,9 +57,9 @@ class There:
     spec: Obj
     status: Obj
     annotations: Mapping[str, str]
-    written_s: float  # last write of its status, or when it was first seen
+    written_s: float  # last write of its status, or its first sight
     ended_s: float | None = None
-    answered: object = None  # the last annotation that was answered, with its verdict
+    answered: object = None  # the last answered annotation, with its verdict
 
 
 def plan(
@@ -76,7 +76,7 @@ def plan(
     """
     proposals = {object_name(each.recommendation): each for each in latest.decision.plan.proposals}
     if latest.decision.halted and not proposals:
-        return []  # nothing is known about what would be proposed
+        return []  # nothing is known about proposals
     ranked = _ranked(proposals)
     kept = {name for name in ranked[: round(most * SLACK)] if name in there} | set(ranked[:most])
     writes = []

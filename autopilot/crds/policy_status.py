@@ -20,13 +20,13 @@ from autopilot.settings import policy_digest
 Obj = dict[str, Any]
 IN_FORCE = "InForce"
 AGAIN_S = 30.0
-"""Least time between two tries after a write that failed."""
+"""Least time between two tries after a failed write."""
 
 
 def policy_status(source: ClusterPolicySource, latest: Published) -> Obj:
     """The status without times."""
     problem = source.problem or ""
-    restraint = latest.policy_problem if not problem else ""  # the mark of the watchdog, a fence that is not checked
+    restraint = latest.policy_problem if not problem else ""  # the mark of the watchdog, an unchecked fence
     condition: Obj = {
         "type": IN_FORCE,
         "status": "False" if problem else "True",
@@ -85,7 +85,7 @@ class PolicyStatus:
         """`get` and `send` reach the API server."""
         self._source, self._get, self._send, self._steady_s = source, get, send, steady_s
         self._written: Obj | None = None
-        self._since: dict[str, str] = {}  # status of the condition -> when it began
+        self._since: dict[str, str] = {}  # status of the condition -> its start
         self._again_s, self._problem = float("-inf"), ""
         self.writes = 0
 

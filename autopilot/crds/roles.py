@@ -19,7 +19,7 @@ SERVICE_RULES: list[dict[str, Any]] = [
     {"apiGroups": [GROUP], "resources": [f"{POLICIES}/status", f"{RECOMMENDATIONS}/status"], "verbs": ["patch"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
 ]
-"""All that the service asks for in the group, and Events on its objects."""
+"""All rights of the service in the group, and Events on its objects."""
 
 APPROVER_RULES: list[dict[str, Any]] = [
     {"apiGroups": [GROUP], "resources": [RECOMMENDATIONS], "verbs": ["get", "list", "watch", "patch", "update"]},

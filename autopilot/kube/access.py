@@ -16,7 +16,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.deadline import watched
 
 POOLED = 64
-"""Connections kept open: one watch for each kind, and those that list."""
+"""Connections kept open: one watch for each kind, and those for lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,6 @@ def _configuration(address: Address) -> Any:
         raise InputError(
             f"{where}: it cannot be used: {why}; check it with `kubectl --kubeconfig FILE config view`"
         ) from error
-    except Exception as error:  # a file that is no YAML raises an error of the YAML library
+    except Exception as error:  # a file without YAML raises an error of the YAML library
         raise InputError(f"--kubeconfig {source}: it is not a kubeconfig: {error}") from error
     return configuration

@@ -21,7 +21,7 @@ from autopilot.kube.starting import Connections, Starting, names_a_right
 JSON = "application/json"
 OK, UNAUTHORIZED = 200, 401
 ERROR_BYTES = 64 << 10
-"""Bytes of an error that are read of a stream, and looked at for the name of a right."""
+"""Bytes of an error read of a stream, and looked at for the name of a right."""
 
 
 class Failure(StrEnum):

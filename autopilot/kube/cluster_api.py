@@ -14,7 +14,7 @@ from autopilot.kube.starting import Connections
 
 CONNECT_S = 3.0
 TICK_S = 3.0
-"""Longest time of a request that a tick waits for: policy, kill switch, mark, fence and memory, one after the other."""
+"""Longest time of a request awaited by a tick: policy, kill switch, mark, fence and memory, one after the other."""
 MOST_BYTES = 16 << 20
 TOO_LARGE, UNAVAILABLE = 413, 503
 MERGE, PATCH = "application/merge-patch+json", "application/json-patch+json"

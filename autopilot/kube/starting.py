@@ -19,7 +19,7 @@ FORBIDDEN = 403
 LOOK_S = 3.0
 """Longest time of the question."""
 BELIEVED_S = 1.0
-"""An answer holds this long: a server that starts again takes longer."""
+"""An answer holds this long: a restart of the server takes longer."""
 
 
 class Connections(Protocol):

@@ -13,9 +13,9 @@ from autopilot.readiness.line import Asked, Line, Shipped, Status, items, name_o
 
 CHECK = "admission"
 PROBE = "gpu-autopilot-fields-probe"
-"""A ConfigMap that the policy of the fields refuses; it is tried in a dry run."""
+"""A ConfigMap refused by the policy of the fields; it is tried in a dry run."""
 ACCOUNT = "gpu-autopilot"
-"""The account that is meant where somebody else asks."""
+"""The account meant by a question of somebody else."""
 _PROTECTED = re.compile(r"'([a-z0-9, -]*)'\.split\(','\)")
 
 

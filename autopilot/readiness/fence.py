@@ -23,7 +23,7 @@ EPOCH = "gpu-autopilot.io/epoch"
 CHECK = "gpu-autopilot"
 """Name of our AdmissionCheck: the `message` of its entries in a Workload begins with `epoch N: `."""
 PROBE = own.PROBE
-"""Name of a ConfigMap that exists only in dry runs."""
+"""Name of a ConfigMap in dry runs only."""
 EPOCH_GROUP, EPOCH_VERSION, EPOCH_KIND, EPOCHS = "gpu-autopilot.io", "v1alpha1", "Epoch", "epochs"
 """The kind of the parameter."""
 REGISTRATION = "admissionregistration.k8s.io"

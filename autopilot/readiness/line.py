@@ -75,7 +75,7 @@ class Right:
     needed: bool = False
     verbs: tuple[str, ...] = READ
     own_namespace: bool = False  # granted in the namespace of the service only
-    name: str = ""  # of the only object that is meant; "" for all
+    name: str = ""  # of the only object meant; "" for all
     fix: str = "apply deploy/observe.yaml"
 
     @property
@@ -90,8 +90,8 @@ class Shipped:
 
     policy: Mapping[str, Any]
     binding: Mapping[str, Any]
-    fix: str  # what to apply
-    without: str  # what follows where it is not in force
+    fix: str  # the file to apply
+    without: str  # the consequence if it is not in force
     lease: str = ""  # the Epoch of this name is its parameter; "": it has none
 
     @property
@@ -111,9 +111,9 @@ class Asked:
     cluster: Cluster
     telemetry: Telemetry | None
     now_s: Callable[[], float]
-    namespace: str  # where the settings of the service are
-    rights: tuple[Right, ...] = ()  # beside those that reading takes
-    policies: Policies | None = None  # that should be in force; None: no effects are enabled
+    namespace: str  # of the settings of the service
+    rights: tuple[Right, ...] = ()  # beside the rights to read
+    policies: Policies | None = None  # to be in force; None: no effects are enabled
 
 
 Check = Callable[[Asked], Iterator[Line]]

@@ -18,7 +18,7 @@ RBAC = "rbac.authorization.k8s.io"
 POLICY_MAP, SWITCH_MAP = "gpu-autopilot-policy", "gpu-autopilot-kill-switch"
 INBOX_MAP, MEMORY_MAP = own.INBOX_MAP, own.MEMORY_MAP
 MEMORY_SETS, MEMORY_PARTS = ("a", "b"), 16
-"""Most ConfigMaps that hold one memory which is too large for a single one. Two such sets are used in turn."""
+"""Most ConfigMaps for one memory too large for a single one. Two such sets are used in turn."""
 POLICY = """\
 base: recommend
 # Fields: docs/policy.md. Until kubernetes.act is set, every mode counts as recommend at most.

@@ -13,7 +13,7 @@ STALE_S = 120.0
 """The default interval of dcgm-exporter (30 s) plus a scrape interval of up to 60 s is 90 s; twice that is stale."""
 SKEW_S = 5.0
 MEMORY_USED = 252
-"""The DCGM field that every GPU and every MIG instance reports."""
+"""The DCGM field of every GPU and every MIG instance."""
 
 
 def telemetry(asked: Asked) -> Iterator[Line]:

@@ -16,9 +16,9 @@ from autopilot.core.model.records import Batch, Gap
 from autopilot.deadline import Limit, within
 
 READ_S = 30.0
-"""Longest time of one read of a source: telemetry that took longer is too old to act on."""
+"""Longest time of one read of a source: slower telemetry is too old to act on."""
 WAIT_S = 1.0
-"""Longest time for which one tick waits for the reads that it began, for all sources together."""
+"""Longest wait of one tick for its begun reads, for all sources together."""
 
 
 class BesideCollector:

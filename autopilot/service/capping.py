@@ -34,7 +34,7 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
     Effect.PARK: frozenset({"evict"}),
     Effect.CEILING: frozenset({"ceiling"}),
 }
-"""Kinds of instructions that each effect is made of. Gangs are rigid where there is no lever for `resize`."""
+"""Kinds of instructions of each effect. Gangs are rigid without a lever for `resize`."""
 
 
 def kinds_of(action: str) -> frozenset[str]:

@@ -110,7 +110,7 @@ class ClusterPolicySource:
     ) -> None:
         self.place = place
         self.problem: str | None = None
-        self.read_generation = 0  # of the text that was read last
+        self.read_generation = 0  # of the last read text
         self.generation = 0  # of the policy in force; 0 while it came from the file, or from no object
         self._get, self._last, self._monotonic_s = get, last, monotonic_s
         self._text: str | None = None

@@ -15,7 +15,7 @@ KILL_KEY = "kill"
 KEPT_S = 0.5
 
 Get = Callable[[str], Answer]
-"""Reads one path of the API server; a request that fails is an answer with status 0."""
+"""Reads one path of the API server; a failed request is an answer with status 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Became:
 
 
 def digest_of(proposal: Proposal) -> str:
-    """Digest of a recommendation as shown: the work that it takes, and its plan."""
+    """Digest of a recommendation as shown: its cover (GPUs, cost, queues and classes of victims), and its plan."""
     return cover_digest(proposal.recommendation, seen_of(proposal), exactly=True)
 
 
@@ -122,7 +122,7 @@ def approval_refusal(proposal: Proposal) -> Refusal | None:
             f"{proposal.recommendation} needs no approval: it waits for GPUs or quota that another recommendation "
             "frees; approve that one"
         )
-    if proposal.verdicts and answer_of(proposal) == Answer.RECOMMENDED:  # what was shown earlier has no verdicts
+    if proposal.verdicts and answer_of(proposal) == Answer.RECOMMENDED:  # an earlier form has no verdicts
         return Refusal(
             f"{proposal.recommendation}: the mode of {proposal.action} is recommend, which takes no approvals; set "
             f"modes.{proposal.action} to approve in the policy"

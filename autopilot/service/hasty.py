@@ -10,7 +10,7 @@ WHOLE_S = 15.0
 """Longest time from a connection, or from the first byte of a further request on it, to the end of a request."""
 
 UNREAD_S = 60.0
-"""Longest time in which a peer takes nothing of what waits for it."""
+"""Longest time without a read by the peer of its waiting data."""
 
 
 class HastyProtocol(H11Protocol):

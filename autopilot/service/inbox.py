@@ -145,6 +145,6 @@ class SqliteInbox:
 def _command(row: tuple[object, ...]) -> Command:
     number, kind, who, at_s, subject, text = row
     sequence = int(str(number)) - 1
-    if text is None:  # written by an earlier version: it says less of what the person saw
+    if text is None:  # written by an earlier version: it says less of the person's view
         return Command(CommandKind(str(kind)), str(who), float(str(at_s)), str(subject), sequence)
     return replace(read_command(str(text)), sequence=sequence)

@@ -26,11 +26,11 @@ from autopilot.service.published import Published, Publisher
 FIELD = "scale.keda.listen"
 THREADS = 16
 STREAMS = 8
-"""Most streams that are open at once: each holds a thread, and the others answer the polls."""
+"""Most open streams at once: each holds a thread, and the others answer the polls."""
 OF_NAMESPACE = 2
 """Most of them of one namespace. Its other ScaledObjects poll."""
 LOOK_S = 5.0
-"""Longest time after which a stream notices that a floor has ended or that its client has gone."""
+"""Longest time for a stream to notice the end of a floor or of its client."""
 
 
 class Refused(Exception):  # noqa: N818 - it becomes a status of gRPC
@@ -134,7 +134,7 @@ class KedaServer:
         return MESSAGES["IsActiveResponse"](result=floor > 0)
 
     def _spec(self, reference: Any) -> Any:
-        self._floors.of(reference)  # a trigger that can never be answered is refused here already
+        self._floors.of(reference)  # a trigger without a possible answer is refused here already
         spec = MESSAGES["MetricSpec"](metricName=FLOOR_METRIC, targetSize=1, targetSizeFloat=1.0)
         return MESSAGES["GetMetricSpecResponse"](metricSpecs=[spec])
 
@@ -165,7 +165,7 @@ class KedaServer:
         finally:
             with self._counting:
                 self._open[space] -= 1
-                self._open += Counter()  # drops what is 0
+                self._open += Counter()  # drops zeros
 
     def _take(self, space: str) -> str:
         """Count one more stream of a namespace; returns the reason for a refusal, "" for none."""

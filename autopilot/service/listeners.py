@@ -31,7 +31,7 @@ def bind(text: str, field: str) -> tuple[socket.socket, str]:
     """A bound socket and its address as a URL. Raises `InputError` for an address in use or not ours."""
     host, port = parse_listen(text, field)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends without delay only where the socket names its protocol; a body would wait 40 ms behind its head
+    # asyncio sends without delay only if the socket names its protocol; a body would wait 40 ms behind its head
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -59,4 +59,4 @@ def set_up_logs(settings: Log) -> None:
     root.handlers = [handler]
     root.setLevel(level)
     for noisy, least in (("uvicorn", logging.ERROR), ("uvicorn.error", logging.ERROR), ("urllib3", logging.WARNING)):
-        logging.getLogger(noisy).setLevel(max(level, least))  # uvicorn warns of each request that is no HTTP
+        logging.getLogger(noisy).setLevel(max(level, least))  # uvicorn warns of each request other than HTTP

@@ -68,9 +68,9 @@ class Loop:
                 now_s = self._now_s()
                 self._tick(now_s, began_s)
             took_s = time.monotonic() - began_s
-            runs_s = began_s if self._still is nullcontext else began_s + took_s  # since when the cluster's clock runs
+            runs_s = began_s if self._still is nullcontext else began_s + took_s  # start of the cluster's running clock
             rest_s = max(self._least_s - took_s, 0.0)
-            if self._stopped.wait(min(took_s, rest_s)):  # ticks that hurry take half of a core at most
+            if self._stopped.wait(min(took_s, rest_s)):  # hurrying ticks take half of a core at most
                 break
             self._hurry.wait(max(self._least_s - (time.monotonic() - began_s), 0.0))
             self._wake.wait(max(self._pause_s(now_s) - (time.monotonic() - runs_s), 0.0))

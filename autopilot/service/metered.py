@@ -18,9 +18,9 @@ from autopilot.metering.segments import Segments, metering_folder
 log: Any = structlog.get_logger("metering")
 
 LONGEST_GAP_S = 600.0
-"""Two ticks further apart, in the time of the cluster: what happened between them was not observed."""
+"""Two ticks further apart, in the time of the cluster: the time between them was not observed."""
 REAL_S = 60.0
-"""Real time between two files, and two ticks, where the clock of a simulated cluster runs fast."""
+"""Real time between two files, and two ticks, under a fast clock of a simulated cluster."""
 
 
 @runtime_checkable
@@ -62,11 +62,11 @@ class ServiceMeter:
         self._segments = Segments(metering_folder(journal), start_s=start_s, every=every)
         self._meter = Meter(self, longest_gap_s=max(LONGEST_GAP_S, 3 * interval_s, REAL_S * speed))
         self._failing = False
-        self.counters: tuple[CountsEnergy, ...] = ()  # the first that knows a GPU counts
+        self.counters: tuple[CountsEnergy, ...] = ()  # the first one with a GPU counts
         self.reports: tuple[ReportsFlops, ...] = ()
         self.labelled: tuple[KnowsLabels, ...] = ()
-        self.labels: Sequence[str] = ()  # keys of the labels that are metered
-        self._known: dict[str, str] = {}  # labels at the last tick, by uid: some of that work has ended since
+        self.labels: Sequence[str] = ()  # keys of the metered labels
+        self._known: dict[str, str] = {}  # labels at the last tick, by uid: some work has ended since
 
     def join(self, sources: Sequence[object], labels: Sequence[str]) -> None:
         """Read energy, operations and the labels named `labels` from their sources."""

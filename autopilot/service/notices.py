@@ -47,7 +47,7 @@ MOST_AN_HOUR = 60
 """Messages of one way within an hour; the rest is dropped and counted."""
 MOST_WAITING = 200
 ENDS_S = 5.0
-"""How long the end of the process waits for messages that are about to leave."""
+"""Wait of the ending process for messages about to leave."""
 RESULTS = ("sent", "failed", "dropped", "no_address")
 
 log: Any = structlog.get_logger("notices")
@@ -173,7 +173,7 @@ class _Server(smtplib.SMTP):
         self._limit = limit
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        self._host = host  # the name in the certificate: smtplib sets it only where it connects by itself
+        self._host = host  # the name in the certificate: smtplib sets it only if it connects by itself
         made = socket.create_connection((host, port), timeout)
         self._limit.hold(made.fileno())
         return made

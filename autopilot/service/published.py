@@ -40,7 +40,7 @@ REMEMBERED = 5000
 """Proposals and instructions kept after they are gone, to say what changed since a person saw them, and what failed."""
 
 STANDS_S = {case.code: case.stands_s for action in ACTIONS for case in action.notes}
-"""For how long the advice of an action stands, by code."""
+"""Validity of the advice of an action, by code."""
 
 MOST_FAILED = 50
 """Failed effects kept for the API and the page."""
@@ -52,10 +52,10 @@ class CollectorHealth:
 
     name: str
     read_s: float = NEVER  # last read
-    fresh_s: float = NEVER  # time for which its newest data was true
+    fresh_s: float = NEVER  # time of its newest data
     took_s: float = NEVER  # wall time of the last read
     gaps: int = 0
-    problem: str = ""  # why its last read had no data; "" while it answers
+    problem: str = ""  # reason for a last read without data; "" while it answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Published:
     took_s: float
     stages_s: Mapping[str, float] = field(default_factory=dict)
     collectors: tuple[CollectorHealth, ...] = ()
-    policy_problem: str = ""  # why the policy file is not in force; "" when it is
+    policy_problem: str = ""  # reason for a policy file not in force; "" for none
     kill_reason: str = ""
     spend_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: last whole day / mean day
     budget_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: forecast of the month / budget

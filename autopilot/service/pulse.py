@@ -25,9 +25,9 @@ log: Any = structlog.get_logger("service")
 FIRST_S = 600.0
 """Longest time without a whole tick before the first complete list of the cluster."""
 LEAST_S, PERIODS = 60.0, 3.0
-"""Longest time without a whole tick afterwards: `LEAST_S`, or this many periods of the loop where that is longer."""
+"""Longest time without a whole tick afterwards: `LEAST_S`, or this many periods of the loop if that is longer."""
 SHOWN_S = 10.0
-"""Time between saying that the loop hangs and ending: /healthz shows the reason, and the Lease lapses."""
+"""Time from the report of a hanging loop to the end: /healthz shows the reason, and the Lease lapses."""
 ENDS_S = 9.0
 """Longest time from SIGTERM or SIGINT to the end of the process."""
 LOOK_S = 1.0
@@ -57,7 +57,7 @@ class Pulse:
         self.stop, self._end = stop, end
         self._limit_s, self._silent_s = max(first_s, self._later_s), 0.0
         self._ending_s: float | None = None  # time since a signal asked for the end
-        self.problem = ""  # why this controller ends itself; "" while it ticks
+        self.problem = ""  # reason for its own end; "" while it ticks
 
     def beat(self, *, listed: bool) -> None:
         """A tick ended. `listed`: it saw complete lists of the cluster."""

@@ -26,7 +26,7 @@ DENIALS_EVERY_S = 10.0
 """Refused requests of one kind and origin are recorded once in this time, with their number: a flood fills no disk."""
 MOST_ORIGINS = 1000
 SHOWN_DENIALS = 20
-"""Requests of callers without the role that the API shows, the newest."""
+"""The newest requests of callers without the role, as shown by the API."""
 
 log: Any = structlog.get_logger("audit")
 

@@ -50,15 +50,15 @@ class Site:
     speed: float = 1.0
     actuator: Actuator | None = None
     conclude: Callable[[], None] | None = None
-    logged: Mapping[str, object] = field(default_factory=dict)  # of it, when the service starts; empty: `about`
+    logged: Mapping[str, object] = field(default_factory=dict)  # of it, at the start of the service; empty: `about`
     telemetry: Callable[[], Iterable[Collector]] = tuple  # sources of its own, beside those of the settings
-    at_once: type[Collector] | None = None  # a collector that asks nobody during its `collect`
+    at_once: type[Collector] | None = None  # a collector without requests during its `collect`
     api: ClusterApi | None = None  # of a real cluster
     policy: Callable[[PolicySource], PolicySource] = lambda source: source
     still: Callable[[], AbstractContextManager[object]] = nullcontext  # open during each tick
     join: Callable[[Collector], None] = lambda _: None  # told of each source of telemetry
-    guard: Callable[[Callable[[], str]], None] = lambda _: None  # takes what says why no write may leave now
-    approved: Callable[[], Mapping[str, str]] | None = None  # uid of work -> what approves by annotation
+    guard: Callable[[Callable[[], str]], None] = lambda _: None  # takes the reason against any write now
+    approved: Callable[[], Mapping[str, str]] | None = None  # uid of work -> the approving annotation
     lists: Callable[[Kind], Cluster] | None = None  # a list of its own for a kind of a real cluster, not started
     counts: Callable[[], Mapping[str, Mapping[tuple[str, ...], float]]] | None = None  # metrics of its own
 

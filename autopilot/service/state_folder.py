@@ -14,7 +14,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.files import state_folder, unwritten
 
 KEPT_RUNS = 3
-"""Runs of simulated clusters whose records are kept."""
+"""Runs of simulated clusters with kept records."""
 
 
 @dataclass(frozen=True, slots=True)

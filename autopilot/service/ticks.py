@@ -57,12 +57,12 @@ class Ticks:
         self._shown: tuple[Observation, Decision] | None = None
         self._log = TickLog()
         self.collectors: tuple[WatchedCollector, ...] = ()
-        self.health_of: list[Callable[[], CollectorHealth]] = []  # of what reads or writes beside the collectors
+        self.health_of: list[Callable[[], CollectorHealth]] = []  # of readers and writers beside the collectors
         self.concluded: Callable[[], None] | None = None
         self.consents: Callable[[Published], None] | None = None  # of owners, by annotation
-        self.tell: Callable[[Decision], None] | None = None  # what owners are to know
+        self.tell: Callable[[Decision], None] | None = None  # the news for owners
         self.led: Callable[[], None] | None = None  # called after each tick of a leader
-        self.pulse: Pulse | None = None  # told of each tick that ended
+        self.pulse: Pulse | None = None  # told of each ended tick
         self.controller: Controller | None = None
         self.meter: ServiceMeter | None = None
         self.spending: DailySpend | None = None

@@ -77,10 +77,10 @@ class Service:
     clock_s: Callable[[], float]  # time of the cluster now, as far as known without asking it
     api: ClusterApi | None = None  # of a real cluster
     lists: Callable[[Listed], Cluster] | None = None
-    cluster_policy: ClusterPolicySource | None = None  # where the policy is kept in the cluster
+    cluster_policy: ClusterPolicySource | None = None  # place of the policy in the cluster
     health_of: list[Callable[[], CollectorHealth]] = field(default_factory=list)  # shown beside the collectors
-    waiting: Callable[[], str] = lambda: ""  # why another controller decides, "" while this one does
-    restraint: RestrainedPolicy | None = None  # of a controller that takes part in an election
+    waiting: Callable[[], str] = lambda: ""  # the reason while another controller decides, "" while this one does
+    restraint: RestrainedPolicy | None = None  # of a controller in an election
     closers: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class _Kept:
     journal: SqliteJournal
     kill: KillSwitch
     record: Record
-    shared: Shared | None  # what controllers of one cluster share, where they elect their leader
+    shared: Shared | None  # the shared state of the controllers of one cluster with an elected leader
 
     def waiting(self) -> str:
         """The reason while another controller decides; "" while this one does."""

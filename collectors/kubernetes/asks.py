@@ -17,10 +17,10 @@ GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 MIG = "nvidia.com/mig-"
 SUFFIX = ".shared"
-"""What the device plugin appends to a resource that it shares by time (`renameByDefault`)."""
+"""Suffix of the device plugin for a resource shared by time (`renameByDefault`)."""
 _SCALAR = (str, int, float)
 MOST = {"cpu": quantity.MOST_MILLI / 1000, "memory": quantity.MOST_MIB * 2.0**20}
-"""Most of a resource that one pod may ask for; of GPUs and instances `MOST_GPUS`."""
+"""Most of a resource in the request of one pod; of GPUs and instances `MOST_GPUS`."""
 
 
 def is_gpu(resource: str) -> bool:

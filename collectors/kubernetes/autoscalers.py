@@ -10,7 +10,7 @@ from collectors.kubernetes.quantity import parse
 from collectors.kubernetes.wire import Autoscaler
 
 TOLERANCE = 0.1
-"""An HPA does not act on a metric that is within a tenth of its target (horizontal-pod-autoscaler-tolerance)."""
+"""An HPA does not act on a metric within a tenth of its target (horizontal-pod-autoscaler-tolerance)."""
 SOURCES = ("resource", "containerResource", "pods", "object", "external")
 
 

@@ -17,9 +17,9 @@ from collectors.kubernetes.unread import Unread
 from collectors.kubernetes.wire import Meta, Object
 
 GRAVES = 10_000
-"""Deleted objects that are remembered, against events that arrive late."""
+"""Remembered deleted objects, against late events."""
 SHOWN_BAD = 5
-"""Unreadable objects that are named; the others are counted."""
+"""Named unreadable objects; the others are counted."""
 
 
 @dataclass(slots=True)
@@ -46,9 +46,9 @@ class Health:
     sign_s: float  # time of the last list, event or bookmark: it was true then
     objects: int
     off: bool = False  # the cluster does not serve it
-    problem: str = ""  # why it is not up to date; "" while it is
-    partial: str = ""  # why objects are missing from it for good; "" where none is
-    bad: tuple[str, ...] = ()  # objects that could not be read, with the reason
+    problem: str = ""  # the reason for a list that is not up to date; "" for none
+    partial: str = ""  # the reason for objects missing for good; "" for none
+    bad: tuple[str, ...] = ()  # unreadable objects, with the reason
 
 
 def version_of(text: str) -> int:

@@ -102,7 +102,7 @@ class Claims:
             return ()
         return {node for pool in found.pools for node in self.nodes.of_pool(pool)}
 
-    # --- what pods ask for ----------------------------------------------------------------
+    # --- requests of pods -----------------------------------------------------------------
 
     def of_pod(self, pod: Pod) -> Claimed:
         """Devices of the claims of a pod, or their requests while they have none."""

@@ -100,7 +100,7 @@ class KubernetesCollector:
         self._joined: Sightings | None = None
         self._training: Training | None = None
         self._told = NOBODY
-        self._unlike: list[Gap] = []  # what an exporter says about pods and the API contradicts
+        self._unlike: list[Gap] = []  # an exporter's rows about pods contradicted by the API
         self._claims = self._gangs.claims
         self._around.class_value = self._class_value
         self._around.acts, self._around.resizes = self._options.acts, self._options.resizes
@@ -169,7 +169,7 @@ class KubernetesCollector:
         counts: dict[str, tuple[int, bool]] = {}
         for each in under_way:
             if each.subject.kind == SubjectKind.WORKLOAD:
-                held = each.operation.stops or each.operation.continues  # it held GPUs when it was decided
+                held = each.operation.stops or each.operation.continues  # it held GPUs at the decision
                 counts[each.subject.uid] = max(counts.get(each.subject.uid, (0, False)), (each.subject.revision, held))
         self._gangs.recall(counts)
 
@@ -193,7 +193,7 @@ class KubernetesCollector:
         if isinstance(other, Measuring):
             other.learn(self._gangs.served.names, self._gangs.served.objectives, self._gangs.served.by_pod)
 
-    # --- what changed ---------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------
 
     def _update(self, now_s: float) -> None:
         """Take in the changes of all kinds, each kind before its dependants."""
@@ -255,7 +255,7 @@ class KubernetesCollector:
         exported = telemetry_join.gpus_by_node(found, models, pods)
         cut = {node: gpus for node, gpus in claimed.gpus.items() if any(each.mig for each in gpus)}
         gpus = {**claimed.gpus, **exported, **cut}
-        self._nodes.name_gpus(gpus, frozenset(exported))  # an exporter does not say where instances are
+        self._nodes.name_gpus(gpus, frozenset(exported))  # an exporter does not state the place of instances
         pinned, unlike = telemetry_join.pins(found, models.keys(), pods)
         unlike += telemetry_join.unlabelled(found, models.keys(), pods)
         for uid, node in pods.values():
@@ -309,7 +309,7 @@ class KubernetesCollector:
         return False
 
     def _left(self, gang: Gang) -> str:
-        """Reason for no new decision on the queue of a gang: it, or a queue above it, is unreadable; "" otherwise."""
+        """Why the queue of a gang takes no new decision: it, or a queue above it, is unreadable; "" otherwise."""
         alone, tree, row = self._gangs.alone_now, self._tree, self._queue_of(gang)
         if gang.workload is not None and alone.local_queues:
             text = alone.local_queues.get((gang.namespace, gang.workload.spec.queue_name), "")

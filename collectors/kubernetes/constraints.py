@@ -25,7 +25,7 @@ LONGEST_NAME = 500
 _PLAIN = re.compile(r"[A-Za-z0-9._-]*")
 
 IGNORED_TAINTS = ("nvidia.com/gpu", "node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints that say nothing about which work may run: that of GPU nodes, and those that a node's state brings."""
+"""Taints without a meaning for work: that of GPU nodes, and those from a node's state."""
 
 
 class NodeIndex:
@@ -86,7 +86,7 @@ class NodeIndex:
 
 
 Meets = Callable[[NodeIndex], Bools]
-"""Which nodes meet a requirement. Shape [nodes]."""
+"""Nodes meeting a requirement. Shape [nodes]."""
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Constraints:
     _meets: list[Meets] = field(default_factory=list)
     _index: NodeIndex | None = None
     _bits: LabelBits = field(default_factory=lambda: np.empty((0, 0), np.uint8))
-    _done: int = 0  # labels that `_bits` shows
+    _done: int = 0  # labels in `_bits`
 
     def clear(self) -> None:
         """Forget everything: all work is about to be read anew."""
@@ -161,7 +161,7 @@ def asked_by(
 
 
 def restricting(taint: Taint) -> bool:
-    """True for a taint against some work only."""
+    """True for a taint that keeps some work away and some not."""
     return taint.effect in {"NoSchedule", "NoExecute"} and not taint.key.startswith(IGNORED_TAINTS)
 
 

@@ -81,7 +81,7 @@ def counted(facts: NodeFacts) -> tuple[tuple[Gpu, ...], Problems]:
     whole = facts.gpus - facts.cut
     layouts, problems = _lay_out(facts.model, facts.cut, facts.profiles)
     cuts = [Gpu(facts.uuid(whole + at), whole + at, mig=True, parts=each) for at, each in enumerate(layouts)]
-    if problems:  # on which of them is what was not laid out, is not known
+    if problems:  # the GPUs of the instances not laid out are unknown
         cuts = [replace(gpu, usable=False) for gpu in cuts]
     names = facts.uuids or [f"{facts.name}:gpu{index}" for index in range(whole)]
     return (*(Gpu(names[index], index) for index in range(whole)), *cuts), problems

@@ -54,11 +54,11 @@ class Offer:
     """Devices in the slices of the newest generation of each pool. `problems` are (node, reason)."""
 
     devices: Mapping[Key, Listed] = field(default_factory=dict)
-    refused: Mapping[Key, str] = field(default_factory=dict)  # devices that cannot be, with the reason
+    refused: Mapping[Key, str] = field(default_factory=dict)  # impossible devices, with the reason
     counters: Mapping[Shared, float] = field(default_factory=dict)
     problems: tuple[tuple[str, str], ...] = ()
-    kinds: frozenset[tuple[str, bool]] = frozenset()  # profiles, and whether their instances last
-    placed: frozenset[str] = frozenset()  # profiles of instances that do not last, and whose slices are stated
+    kinds: frozenset[tuple[str, bool]] = frozenset()  # profiles, and True if their instances last
+    placed: frozenset[str] = frozenset()  # profiles of instances that do not last, with stated slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Taken:
     used: bool
 
 
-# --- what slices list -----------------------------------------------------------------------------
+# --- devices in slices ----------------------------------------------------------------------------
 
 
 def read_slices(slices: Iterable[ResourceSlice]) -> Offer:
@@ -268,7 +268,7 @@ def _attribute(device: Device, name: str) -> Any:
     return None
 
 
-# --- what exists ----------------------------------------------------------------------------------
+# --- existing devices -----------------------------------------------------------------------------
 
 
 def boards_of(offer: Offer, taken: Mapping[Key, Taken]) -> Boards:
@@ -291,7 +291,7 @@ def boards_of(offer: Offer, taken: Mapping[Key, Taken]) -> Boards:
         for key in sorted(exists, key=lambda key: (listed[key].start, key)):
             each, used = listed[key], {part.gi_id for part in parts}
             number = FIRST_OWN_GI_ID + each.start
-            if each.start < 0 or number in used:  # a place that is not stated, or taken twice
+            if each.start < 0 or number in used:  # a place not stated, or taken twice
                 number = next(free for free in count(2 * FIRST_OWN_GI_ID) if free not in used)
             if taken[key].used if key in taken else each.usable:
                 parts.append(Part(number, each.profile, each.start))

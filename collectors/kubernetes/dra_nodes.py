@@ -34,7 +34,7 @@ class DraNodes:
         self.on_demand: frozenset[str] = frozenset()
         """Profiles whose instances exist only while a claim has them."""
         self.placed: frozenset[str] = frozenset()
-        """Those for which a driver states the memory slices of each device."""
+        """Those with memory slices stated by a driver for each device."""
 
     def read(self, slices: Iterable[ResourceSlice]) -> None:
         """All slices as they are now."""

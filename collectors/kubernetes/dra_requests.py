@@ -1,4 +1,4 @@
-"""The content of a request of a resource claim: whole GPUs, or instances of one MIG profile.
+"""Requests of resource claims: whole GPUs, or instances of one MIG profile.
 
 A request is understood if its class and its selectors state no more than driver, type and profile:
 
@@ -20,7 +20,7 @@ from collectors.kubernetes.dra_devices import DRIVER
 from collectors.kubernetes.dra_wire import ClaimSpec, DeviceClass, DeviceRequest, Exactly, Selector
 
 SHIPPED = {"gpu.nvidia.com": "gpu", "mig.nvidia.com": "mig"}
-"""Classes of NVIDIA's driver and the type of their devices, for a view that has no classes."""
+"""Classes of NVIDIA's driver and the type of their devices, for a view without classes."""
 
 _TERM = re.compile(
     r"""\s*device\.(?:(?P<driver>driver)|attributes\[\s*(?P<q>['"])gpu\.nvidia\.com(?P=q)\s*\]\.(?P<name>type|profile))"""
@@ -45,7 +45,7 @@ def wanted_by(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Cla
     kind, profile, problem = _kind(asked, classes)
     if not kind and not problem:
         return UNCLAIMED
-    if asked.admin_access:  # it shares devices that others hold
+    if asked.admin_access:  # it shares devices of others
         return UNCLAIMED
     if not problem and asked.allocation_mode not in {"", "ExactCount"}:
         problem = f"allocation mode {asked.allocation_mode} states no number"

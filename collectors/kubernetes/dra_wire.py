@@ -174,7 +174,7 @@ class ClassSpec(Struct):
     """The devices of a class."""
 
     selectors: list[Selector] | None = None
-    extended_resource_name: str | None = None  # a resource for which the scheduler makes claims of this class
+    extended_resource_name: str | None = None  # the scheduler makes claims of this class for this resource
 
 
 class DeviceClass(Object):

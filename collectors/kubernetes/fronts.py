@@ -19,7 +19,7 @@ Selector = frozenset[Label]
 Front = Service | Route | InferencePool
 FRONTS = (kinds.SERVICES, kinds.HTTP_ROUTES, kinds.GRPC_ROUTES, kinds.OLD_POOLS, kinds.POOLS)
 BATCH = ("Job", "JobSet", "RayCluster", "SparkApplication", "Workflow")
-"""Ends of the kinds that make Services for rendezvous: Jobs of Kubernetes, Kubeflow, MPI, Ray and Volcano, and others.
+"""Ends of the kinds with Services for rendezvous: Jobs of Kubernetes, Kubeflow, MPI, Ray and Volcano, and others.
 
 The RayCluster of a RayService is known by the labels of its pods."""
 

@@ -27,15 +27,15 @@ class End:
 
 
 NOT_STARTED_S = 1800.0
-"""Time with quota after which work of another cluster should have started there."""
+"""Time with quota for work of another cluster to start there."""
 
 NOT_ENDED = End()
 ENDS = (("Complete", False), ("Failed", True), ("SuccessCriteriaMet", False), ("FailureTarget", True))
-"""Conditions by which a Job has ended, and whether it failed. The controller of a Job that was suspended while it had
+"""Conditions of an ended Job, and True if it failed. The controller of a Job that was suspended while it had
 one of the last two never states its end (measured on Kubernetes 1.36).
 """
 FOREGROUND = "foregroundDeletion"
-"""Finalizer of an object whose dependents are deleted before it; with the finalizer `orphan` they stay."""
+"""Finalizer of an object to be deleted after its dependents; with the finalizer `orphan` they stay."""
 
 
 def life_of(

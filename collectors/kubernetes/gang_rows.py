@@ -60,25 +60,25 @@ class Cluster:
     tenant: Callable[[str], int] = lambda _: 0
     queue: Callable[[Gang], int] = lambda _: 0
     queue_stopped: Callable[[Gang], bool] = lambda _: False
-    left: Callable[[Gang], str] = lambda _: ""  # why it is left alone, since an object cannot be read
-    shared: Callable[[Gang], str] = lambda _: ""  # why it is left alone, since a layer shares its GPUs
+    left: Callable[[Gang], str] = lambda _: ""  # the reason to leave it alone: an unreadable object
+    shared: Callable[[Gang], str] = lambda _: ""  # the reason to leave it alone: a layer that shares its GPUs
     service: Callable[[str, str], int] = lambda _namespace, _name: -1
     budget: Callable[[Gang], bool] = lambda _: False  # a PodDisruptionBudget forbids its eviction now
     class_value: Callable[[str], int | None] = lambda _: None  # "" is the global default
     level: Callable[[str], int] = lambda _: Topology.NONE  # of a node label
-    share: Callable[[PodFacts], int] = lambda _: GPU_MILLI  # thousandths that a pod on a node has of each GPU
-    apart: Callable[[Gang], bool] = lambda _: False  # its pods have parts of GPUs that are not found
-    as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances that a node offers as GPUs
+    share: Callable[[PodFacts], int] = lambda _: GPU_MILLI  # thousandths of each GPU held by a pod on a node
+    apart: Callable[[Gang], bool] = lambda _: False  # its pods have parts of unknown GPUs
+    as_profile: Callable[[str], str] = lambda _: ""  # profile of the instances offered by a node as GPUs
     claimed: ClaimedBy = lambda _namespace, _spec, _count: UNCLAIMED
     on_demand: Callable[[str], bool] = lambda _: False  # instances of a profile exist only while a claim has them
-    placed: Callable[[str], bool] = lambda _: False  # a driver states where such an instance could be made
-    both_kinds: bool = False  # of nodes: those that offer GPUs as resources, and by claims
+    placed: Callable[[str], bool] = lambda _: False  # a driver states possible places of such an instance
+    both_kinds: bool = False  # of nodes: GPUs offered as resources, and by claims
     claims_for_resources: bool = False  # the scheduler makes claims for GPUs asked for as resources
-    multikueue: frozenset[str] = frozenset()  # names of the checks by which other clusters run work
+    multikueue: frozenset[str] = frozenset()  # names of the checks for work run by other clusters
     acts: bool = False  # the controller acts: see `collector.Options`
     resizes: bool = False  # a lever may change the width of elastic Jobs
     opt_outs: OptOuts = field(default_factory=OptOuts)
-    overbooked: frozenset[str] = frozenset()  # gangs with a pod for which its node has no GPU
+    overbooked: frozenset[str] = frozenset()  # gangs with a pod without a GPU on its node
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     hints: Hints = field(default_factory=Hints)
     stated: dict[Any, Stated] = field(default_factory=dict)
@@ -94,9 +94,9 @@ class GangRow:
     values: dict[str, Any]
     members: tuple[dict[str, Any], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
-    notes: tuple[tuple[str, str], ...] = ()  # what it declares without effect; it is not left alone for that
-    approved: str = ""  # the annotation that approves what touches it alone
-    again_s: float = 0.0  # when it changes by time alone; 0: never
+    notes: tuple[tuple[str, str], ...] = ()  # declarations without effect; it is not left alone for that
+    approved: str = ""  # the annotation that approves actions on it alone
+    again_s: float = 0.0  # time of its next change by time alone; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Stated:
     values: dict[str, Any]
     preemptible: bool
     members: int
-    least: int  # the least number of pods with which it goes on
+    least: int  # least number of pods for it to go on
     problems: tuple[tuple[str, str], ...]
     window: str = ""
     wants_width: bool = False  # its owner allows fewer members
@@ -276,7 +276,7 @@ def _state(
     )
 
 
-# --- what it asks for -----------------------------------------------------------------------------
+# --- its request ----------------------------------------------------------------------------------
 
 
 def _contract(
@@ -351,7 +351,7 @@ def _shape(
     declared = contract.gang.min_members
     if declared < contract.gang.members:
         least = min(least, declared * width)
-    if cluster.resizes and elastic:  # its Job asks for the pods that it has now
+    if cluster.resizes and elastic:  # its Job asks for its present pods
         total, least = contract.gang.members * width, declared * width
     elif cluster.acts:
         least = total

@@ -57,7 +57,7 @@ class Noted(NamedTuple):
 
     saved_s: float | None = None  # it completed its newest checkpoint
     beat_s: float | None = None  # it last made progress
-    unread: tuple[tuple[str, str], ...] = ()  # annotations that should be times and are not, as notes
+    unread: tuple[tuple[str, str], ...] = ()  # annotations with an unreadable time, as notes
 
 
 SILENT = Noted()
@@ -78,11 +78,11 @@ class PodFacts:
     holds: bool  # it holds GPUs of its node, also while it stops
     leaving: bool  # it stops
     ready: bool  # it runs and is ready
-    bound_s: float  # since when it holds its GPUs: its binding, else its start
+    bound_s: float  # start of its hold on GPUs: its binding, else its start
     noted: Noted
-    stays: bool  # its owner asks that nobody evicts it
-    claimed: Claimed = UNCLAIMED  # what of `ask` is by resource claims
-    parts: Parts = NO_PARTS  # what of `ask` is parts of GPUs by a layer that shares them
+    stays: bool  # its owner asks for no eviction
+    claimed: Claimed = UNCLAIMED  # the part of `ask` by resource claims
+    parts: Parts = NO_PARTS  # the parts of GPUs in `ask`, by a layer that shares them
     fronted: bool = False  # a Service, a route or a pool leads requests to it
 
 
@@ -97,12 +97,12 @@ class Gang:
     job: Job | None = None
     workload: Workload | None = None
     incarnation: int = 0
-    held: bool = False  # it held GPUs when it was last looked at
+    held: bool = False  # it held GPUs at the last look
     stops: bool = False  # all its pods are to go
     whole: bool = False  # it had all its members since it last began to hold GPUs
     lost: bool = False  # a member was taken from it while it was whole: evicted, deleted, or gone with its node
-    short_since_s: float | None = None  # since when it has been too few members for that reason
-    over_since_s: float | None = None  # when it was first seen ended
+    short_since_s: float | None = None  # start of its lack of members for that reason
+    over_since_s: float | None = None  # first sight of its end
 
     def drop(self, uid: str) -> None:
         """A pod is gone. One that had not ended by itself was taken from the gang."""

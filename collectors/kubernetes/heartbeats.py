@@ -93,7 +93,7 @@ class Heartbeats:
         for pod, key in gangs.items():
             was, is_now = before.get(pod, NOTHING), told.get(pod, NOTHING)
             silent = (was.beat_s is None) != (is_now.beat_s is None)
-            again = key in self._old and was.beat_s != is_now.beat_s  # a fresh one is looked at when it is due
+            again = key in self._old and was.beat_s != is_now.beat_s  # a fresh one is looked at once it is due
             if was.saved_s != is_now.saved_s or silent or again:
                 found.add(key)
         return found

@@ -60,4 +60,4 @@ _UNKNOWN: Mapping[str, Any] = {
     "last_checkpoint_s": nan,
     "prefers": 0,
 }
-"""The columns of a row where nothing is known of the work but what it holds."""
+"""The columns of a row of work with nothing known but its GPUs."""

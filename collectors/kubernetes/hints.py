@@ -14,14 +14,14 @@ from autopilot.contract.annotations import NUMA_POLICY
 from collectors.kubernetes.wire import Node, PodSpec
 
 MOST = 63
-"""Bits that the snapshot has room for."""
+"""Most hints with a bit in the snapshot."""
 
 NUMA_GPUS = 4
 """GPUs of one NUMA domain: boards of eight GPUs have two."""
 ALIGNS = frozenset({"single-numa-node", "restricted"})
-"""Policies of the topology manager under which a pod gets GPUs, CPUs and memory of one domain, where it fits there."""
+"""Policies of the topology manager that give a pod GPUs, CPUs and memory of one domain, if it fits there."""
 REFUSES = "single-numa-node"
-"""Under it the kubelet refuses a pod that needs more than one domain."""
+"""Under it the kubelet refuses a pod in need of more than one domain."""
 
 ALIGNED, WHOLE = "numa: aligned", "numa: takes pods of several domains"
 
@@ -30,8 +30,8 @@ ALIGNED, WHOLE = "numa: aligned", "numa: takes pods of several domains"
 class Hints:
     """The hints preferred by waiting work, and the nodes with them."""
 
-    version: int = 0  # rises with every change that the table of nodes shows
-    labelled: frozenset[str] = frozenset()  # nodes that state a NUMA policy
+    version: int = 0  # rises with every change in the table of nodes
+    labelled: frozenset[str] = frozenset()  # nodes with a NUMA policy
     _bits: dict[str, int] = field(default_factory=dict)
     _of: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by key of the gang
     _users: dict[str, int] = field(default_factory=dict)

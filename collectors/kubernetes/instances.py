@@ -18,7 +18,7 @@ from collectors.kubernetes.devices import Gpu, Part, Problems
 from collectors.kubernetes.nodes import NodeFacts
 
 FIRST_GUESS = 100
-"""GI id of the first instance whose own one is not known: above those of any GPU."""
+"""GI id of the first instance without a known one: above those of any GPU."""
 
 
 @dataclass(slots=True)

@@ -41,12 +41,12 @@ class Nodes:
     constraints: Constraints
     topology: Topology = field(default_factory=lambda: dict(nodes.TOPOLOGY))
     hints: Hints = field(default_factory=Hints)
-    bad: frozenset[tuple[str, str]] = BAD  # conditions that keep new work away
+    bad: frozenset[tuple[str, str]] = BAD  # conditions against new work
     objects: dict[str, Node] = field(default_factory=dict)  # by name
     slots: dict[str, Slots] = field(default_factory=dict)  # by name
-    known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs that a source names, by node
-    exported: frozenset[str] = frozenset()  # nodes whose GPUs an exporter names; empty where there is no exporter
-    taints: tuple[Taint, ...] = ()  # that keep some work away
+    known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs named by a source, by node
+    exported: frozenset[str] = frozenset()  # nodes with GPUs named by an exporter; empty without an exporter
+    taints: tuple[Taint, ...] = ()  # against some work
     first_rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # node -> its row, that of its first GPU
     part_rows: dict[tuple[str, int, int], int] = field(default_factory=dict)
     models: tuple[str, ...] = ()
@@ -54,19 +54,19 @@ class Nodes:
     alone: Mapping[str, str] = field(default_factory=dict)  # see `leave_alone`
     used_apart: frozenset[str] = frozenset()  # see `use_apart`
     unreadable: Unreadable = field(default_factory=Unreadable)
-    version: int = 0  # rises with every change that the tables show
-    barred: dict[str, str] = field(default_factory=dict)  # why a node takes no decision: a layer shares its GPUs
+    version: int = 0  # rises with every change in the tables
+    barred: dict[str, str] = field(default_factory=dict)  # reason against decisions on a node: a layer shares its GPUs
     foreign: dict[str, tuple[str, str]] = field(default_factory=dict)  # resource and maker of accelerators not read
-    deleted: list[str] = field(default_factory=list)  # names and UUIDs that were reported deleted
-    _owner: dict[str, str] = field(default_factory=dict)  # the node of each GPU that a source names
-    _twice: dict[str, str] = field(default_factory=dict)  # nodes that show a GPU of another node
-    given: int = 0  # rises with every change of what pods hold
+    deleted: list[str] = field(default_factory=list)  # names and UUIDs reported deleted
+    _owner: dict[str, str] = field(default_factory=dict)  # the node of each GPU named by a source
+    _twice: dict[str, str] = field(default_factory=dict)  # nodes with a GPU of another node
+    given: int = 0  # rises with every change of the pods' GPUs
     _notices: Notices = field(default_factory=Notices)
     _given: dict[str, tuple[str, Ask, bool]] = field(default_factory=dict)
     _gaps: tuple[Gap, ...] = ()
-    _problems: dict[str, devices.Problems] = field(default_factory=dict)  # (signal, reason), of nodes that have any
+    _problems: dict[str, devices.Problems] = field(default_factory=dict)  # (signal, reason), of nodes with any
     _plain: dict[str, Node] = field(default_factory=dict)  # nodes without GPUs, as far as is known
-    _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes that are not known (yet)
+    _orphans: dict[str, dict[str, Ask]] = field(default_factory=dict)  # pods of nodes not known (yet)
     _built: tuple[tuple[int, ...], Inventory] | None = None
     _index: tuple[int, NodeIndex] | None = None
 

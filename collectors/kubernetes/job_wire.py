@@ -42,7 +42,7 @@ class WrittenMeta(Meta):
 
 
 JOB_CONTROLLER = "kubernetes.io/job-controller"
-"""`spec.managedBy` of a Job that Kubernetes itself manages; so does none."""
+"""`spec.managedBy` of a Job managed by Kubernetes itself; so is one without."""
 
 
 class JobSpec(Struct):
@@ -72,7 +72,7 @@ class Job(Object):
     metadata: WrittenMeta
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: JobStatus = msgspec.field(default_factory=JobStatus)
-    kept: str = ""  # not of the server: why a suspended one may not be started, "" where it may
+    kept: str = ""  # not of the server: reason against the start of a suspended one, "" for none
 
     def shrink(self) -> None:
         """Also read the writer of its suspension now."""

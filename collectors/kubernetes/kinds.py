@@ -16,7 +16,7 @@ class Kind:
     Without permission to read a `needed` one, the view is not whole; for any other, that is only a gap.
     """
 
-    name: str  # as messages name it, and the resource that a role grants
+    name: str  # the name in messages, and the resource in a role
     group: str  # "" for the core group
     version: str
     type: type[Any]
@@ -64,7 +64,7 @@ POOLS = Kind("inferencepools", "inference.networking.k8s.io", "v1", front_wire.I
 KAI_QUEUES = Kind("queues", "scheduling.run.ai", "v2", kai_wire.KaiQueue, namespaced=False)
 
 URGENT = (PODS, JOBS, WORKLOADS)
-"""Kinds whose changes are looked at immediately."""
+"""Kinds with changes looked at immediately."""
 
 KINDS = (
     NODES,
@@ -95,4 +95,4 @@ KINDS = (
     OLD_POOLS,
     POOLS,
 )
-"""Every kind that is read. `deploy/observe.yaml` grants list and watch on them and nothing else."""
+"""Every kind read here. `deploy/observe.yaml` grants list and watch on them and nothing else."""

@@ -37,7 +37,7 @@ SPOT = {
     "kubernetes.azure.com/scalesetpriority": "spot",
     "node-lifecycle": "spot",
 }
-"""Labels of nodes that their cloud may reclaim."""
+"""Labels of nodes open to a reclaim by their cloud."""
 
 POOL = (
     "cloud.google.com/gke-nodepool",
@@ -46,7 +46,7 @@ POOL = (
     "karpenter.sh/nodepool",
     "node.kubernetes.io/instance-type",
 )
-"""Labels that name a group of equal nodes, the first that is there counts."""
+"""Labels of a group of equal nodes; the first present one counts."""
 
 COUNT = (
     "nvidia.com/gpu.count",
@@ -54,14 +54,14 @@ COUNT = (
     "karpenter.k8s.aws/instance-gpu-count",
     "eks.amazonaws.com/instance-gpu-count",
 )
-"""Labels of feature discovery, GKE, Karpenter and the auto mode of EKS, the first that is there counts."""
+"""Labels of feature discovery, GKE, Karpenter and the auto mode of EKS; the first present one counts."""
 
 VIRTUAL = {"type": "virtual-kubelet", "liqo.io/type": "virtual-node"}
 VIRTUAL_TAINTS = ("virtual-kubelet.io/provider", "virtual-node.liqo.io/not-allowed")
-"""Labels and taints of nodes that stand for a cloud service (Virtual Kubelet) or for another cluster (Liqo)."""
+"""Labels and taints of nodes in place of a cloud service (Virtual Kubelet) or for another cluster (Liqo)."""
 
 MAINTENANCE = ("aws-node-termination-handler/scheduled-maintenance", "node.kubernetes.io/out-of-service", "maintenance")
-"""Taints of nodes that should get no new work (the last one as the end of any key)."""
+"""Taints of nodes without new work (the last one as the end of any key)."""
 
 ISLAND, LEAF, BLOCK, ZONE = "island", "leaf", "block", "zone"
 TOPOLOGY: Mapping[str, tuple[str, ...]] = {
@@ -93,7 +93,7 @@ TOPOLOGY: Mapping[str, tuple[str, ...]] = {
     ),
     ZONE: ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
 }
-"""Labels of each level, the first that is there counts; the settings and Kueue's Topology come before them.
+"""Labels of each level; the first present one counts; the settings and Kueue's Topology come before them.
 
 Topograph has renamed its labels twice: the switch next to the nodes was `block` up to 0.1, and `leaf` up to 0.5.
 """
@@ -108,11 +108,11 @@ class NodeFacts:
     model: str
     gpus: int  # physical
     cut: int  # of them in MIG mode
-    usable: int  # whole GPUs that the device plugin offers, as GPUs
-    replicas: int  # pods that share one GPU by time slicing; 1: none
+    usable: int  # whole GPUs offered by the device plugin, as GPUs
+    replicas: int  # pods sharing one GPU by time slicing; 1: none
     profiles: tuple[tuple[str, int], ...]  # MIG instances by profile
-    geometry: tuple[tuple[tuple[str, int], ...] | None, ...]  # of each GPU (None: not in MIG mode); () where unknown
-    instances_as_gpus: str  # profile of the instances that are offered as nvidia.com/gpu (strategy single); "": none
+    geometry: tuple[tuple[tuple[str, int], ...] | None, ...]  # of each GPU (None: not in MIG mode); (): unknown
+    instances_as_gpus: str  # profile of the instances offered as nvidia.com/gpu (strategy single); "": none
     pool: str
     island: str
     leaf: str
@@ -124,11 +124,11 @@ class NodeFacts:
     reclaim_at_s: float
     recut: int
     by_claims: bool  # it offers GPUs by claims, and none as a resource
-    barred: str  # why it takes no decision: a layer shares its GPUs, and hands out their parts itself; "": none does
+    barred: str  # reason against decisions: a layer shares its GPUs, and hands out their parts itself; "": none does
     gpu_mib: int  # memory of a GPU, as its layer counts it; 0: unknown
     uuids: tuple[str, ...]  # of its GPUs, if its layer names them
     mig_fixed: bool  # its geometry does not change: no MIG manager does it, it offers claims, or its owner protects it
-    boot: str  # ID of its present boot; its uid where it states none
+    boot: str  # ID of its present boot; its uid if it states none
     cpu_milli: int
     memory_mib: int
     problems: tuple[tuple[str, str], ...] = ()

@@ -30,7 +30,7 @@ TAINTS_S = {
     "cloud.google.com/impending-node-termination": 30.0,
     AUTOSCALER: 0.0,
 }
-"""Taints that announce the end of a node, and how long after the taint it comes. Terms of the publishers."""
+"""Taints that announce the end of a node, and the time from the taint to the end. Terms of the publishers."""
 
 KARPENTER = ("karpenter.sh/disrupted", "karpenter.sh/disruption")
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -39,17 +39,17 @@ drains the node once another one is there, at no stated time, and takes the tain
 """
 
 CONDITIONS = ("PreemptionScheduled", "PreemptScheduled", "TerminateScheduled")
-"""Conditions of AKS that do so. The last two were conditions of their own before `EVENT` had all events."""
+"""Conditions of AKS for the same. The last two were conditions of their own before `EVENT` had all events."""
 
 EVENT = "VMEventScheduled"
 """Condition of AKS for any scheduled event of the machine. Those of `_ENDS` in its message end the node or its work."""
 
 _ENDS = re.compile(r"^(Preempt|Terminate|Redeploy) (?:Scheduled|Started)\b")
 _AT = re.compile(r"Scheduled: *(\w{3}, \d{1,2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT)")
-"""When it comes, the field NotBefore of the Scheduled Events of Azure."""
+"""Time of the end, the field NotBefore of the Scheduled Events of Azure."""
 
 TERM_S = 30.0
-"""How long after a condition without a time it comes: the least notice of Azure."""
+"""Time from a condition without a time to the end: the least notice of Azure."""
 
 
 def announced(node: Node) -> bool:

@@ -21,7 +21,7 @@ from collectors.kubernetes.wire import Meta
 
 SHOWN = 60
 MOST_WINDOWS = 1000
-"""Windows that are remembered; more are looked at again each time."""
+"""Remembered windows; more are looked at again each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class _Rule:
 
     excluded: bool = False
     window: str = ""
-    problem: str = ""  # what is not understood
-    approves: bool = False  # what touches its work alone
-    idle: str = ""  # why an approval or a rejection there decides nothing
+    problem: str = ""  # the unreadable value
+    approves: bool = False  # actions on its work alone
+    idle: str = ""  # reason for an approval or a rejection without effect
 
 
 NO_RULE = _Rule()

@@ -25,11 +25,11 @@ behind it for each.
 """
 
 RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
-"""Values of the label `app` on pods that hold a GPU for a group."""
+"""Values of the label `app` on holders of a GPU for a group."""
 
 FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
 DEVICES = "gpu-fraction-num-devices"
-"""Annotations by which a pod asks KAI for a part of a GPU, or for the same part of several."""
+"""Annotations of a pod's request to KAI for a part of a GPU, or for the same part of several."""
 
 
 class Parts(NamedTuple):
@@ -40,7 +40,7 @@ class Parts(NamedTuple):
     milli: int = 0  # thousandths of each; 0: by memory, or not readable
     memory_mib: int = 0  # of each
     groups: tuple[str, ...] = ()  # of KAI, one for each GPU in use
-    holds_for: str = ""  # the group whose GPU it holds
+    holds_for: str = ""  # it holds the GPU of this group
     asked: str = ""  # the annotation with the request to KAI, for people
 
     def share(self, gpu_mib: int) -> int:

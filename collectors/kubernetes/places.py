@@ -17,7 +17,7 @@ from collectors.kubernetes.devices import Gpu
 from collectors.kubernetes.nodes import NodeFacts
 
 Held = tuple[int, int, int]
-"""What a pod holds: number of the GPU on its node, number of the instance on that GPU (-1: the GPU), thousandths."""
+"""A holding of a pod: number of the GPU on its node, of the instance on that GPU (-1: the GPU), and thousandths."""
 
 
 @dataclass(slots=True)
@@ -27,11 +27,11 @@ class Slots:
     facts: NodeFacts
     gpus: tuple[Gpu, ...]
     held: dict[str, tuple[Held, ...]] = field(default_factory=dict)  # by uid of the pod
-    waiting: dict[str, Ask] = field(default_factory=dict)  # pods for which nothing was free
-    pinned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # entity ids that a source names, by pod uid
-    unconfirmed: set[str] = field(default_factory=set)  # pods about which the source says less than before
+    waiting: dict[str, Ask] = field(default_factory=dict)  # pods without a free GPU
+    pinned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # entity ids named by a source, by pod uid
+    unconfirmed: set[str] = field(default_factory=set)  # pods with less known from the source than before
     _asks: dict[str, Ask] = field(default_factory=dict)
-    _sure: set[str] = field(default_factory=set)  # pods that hold what a source names
+    _sure: set[str] = field(default_factory=set)  # pods with the GPUs named by a source
 
     def give(self, pod: str, ask: Ask) -> None:
         """A pod runs here."""

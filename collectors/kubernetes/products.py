@@ -22,7 +22,7 @@ MEMORY_MIB = (
     "karpenter.k8s.aws/instance-gpu-memory",
     "eks.amazonaws.com/instance-gpu-memory",
 )
-"""Labels of feature discovery, GKE, Karpenter and the auto mode of EKS, the first that is there counts."""
+"""Labels of feature discovery, GKE, Karpenter and the auto mode of EKS; the first present one counts."""
 
 _DECORATION = re.compile(r"-(?:SHARED|MIG-.*)$")
 _VENDOR = re.compile(r"^(?:NVIDIA|Tesla)[- ]", re.IGNORECASE)

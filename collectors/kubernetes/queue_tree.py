@@ -47,7 +47,7 @@ class Queue:
 class QueueTree:
     """The table with the row of each queue by name."""
 
-    engine: str  # "kueue", "kai" or "namespaces": whose queues these are
+    engine: str  # the owner of these queues: "kueue", "kai" or "namespaces"
     table: QueueTable
     rows: Mapping[str, int]
     gaps: tuple[Gap, ...] = ()

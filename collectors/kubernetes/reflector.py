@@ -26,7 +26,7 @@ from collectors.kubernetes.unread import Unread, unread, unread_as
 from collectors.kubernetes.wire import Meta, Object
 
 OnChange = Callable[[bool], None]
-"""Called with True where the change should be looked at without delay: work that promises a latency is new."""
+"""Called with True for a change to look at without delay: new work with a promised latency."""
 
 INITIAL_END = "k8s.io/initial-events-end"
 LEAST_GAP_S = 0.05
@@ -43,9 +43,9 @@ class Timing:
     silence_s: float = 25.0  # a stream without a byte for this long is cut
     first_wait_s: float = 0.2  # after the first failure in a row; it doubles
     longest_wait_s: float = 4.0
-    recheck_s: float = 60.0  # between two questions whether a kind is served that was absent
-    gone_s: float = 600.0  # a kind that was served and is absent is missed this long, then counts as removed
-    poll_s: float = 10.0  # between two lists where watching is not permitted
+    recheck_s: float = 60.0  # between two questions about an absent kind
+    gone_s: float = 600.0  # an absent kind, once served, is missed this long, then counts as removed
+    poll_s: float = 10.0  # between two lists without the right to watch
     resume_s: float = RESUME_S  # a watch goes on if the server was away for less than this; negative: it never does
 
 
@@ -111,7 +111,7 @@ class Reflector:
         self._open: Lines | None = None
         self._stop = threading.Event()
         self.lists = 0
-        self.restarts = 0  # after errors that nobody expects
+        self.restarts = 0  # after unexpected errors
 
     # --- life -----------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Reflector:
             if error.status == FORBIDDEN and (self._version or not initial):
                 self._watches, self._version = False, ""
             elif error.status == FORBIDDEN and initial:
-                self._list()  # raises where listing is not permitted either
+                self._list()  # raises without the right to list, too
                 self._watches = False
                 return
             raise
@@ -258,7 +258,7 @@ class Reflector:
         finally:
             self._open.close()
             self._open = None
-        if first is not None:  # a server that does not know streaming lists
+        if first is not None:  # a server without streaming lists
             self._streams = False
         elif not heard:  # not even a bookmark: the server may wait for a version that it does not have
             self._version = ""
@@ -325,7 +325,7 @@ class Reflector:
                 self._cache.fail(reason)
                 return 0.0
             self._cache.fail(reason, partial=reason if self._cache.kind.needed else "")
-            if not self._cache.kind.needed:  # a feature that cannot be seen
+            if not self._cache.kind.needed:  # an invisible feature
                 self._cache.skip()
                 return self._timing.recheck_s
             return self._wait_s(error)

@@ -29,7 +29,7 @@ class RowTable:
         self._keys: list[Hashable] = []
         self._rows: dict[Hashable, int] = {}
         self._frozen: Any = None
-        self.layout = 0  # rises when rows come, go or move
+        self.layout = 0  # rises with rows that come, go or move
 
     def __len__(self) -> int:
         """Number of rows."""

@@ -169,7 +169,7 @@ class Services:
         yield from service_gaps(source, [*self.services.values(), *self._sets.values()])
         for each in self.autoscalers.values():
             lacks = False
-            with suppress(AttributeError, TypeError):  # one that cannot be read is named with its service
+            with suppress(AttributeError, TypeError):  # an unreadable one is named with its service
                 lacks = lacks_floor_value(each)
             if lacks:
                 space, name = target_of(each)

@@ -42,7 +42,7 @@ from collectors.kubernetes.wire import Autoscaler, Budget, Scaled
 Key = tuple[str, str]
 """The namespace and the "Kind/name" of a service."""
 PRECEDENCE = ("Deployment", "StatefulSet", "LeaderWorkerSet", "PodCliqueSet")
-"""Where two services of a namespace have one name, the id of the later kind ends with its kind."""
+"""If two services of a namespace have one name, the id of the later kind ends with its kind."""
 UNMEASURED = ("p99_s", "violation_ratio", "rate_rps", "queue_depth")
 
 

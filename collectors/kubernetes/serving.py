@@ -14,7 +14,7 @@ from collectors.kubernetes.wire import NOTHING, Container, Meta
 
 SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 POD_GROUP_SERVES = "kueue.x-k8s.io/pod-group-serving"
-"""Kueue's mark on the pods of a StatefulSet or LeaderWorkerSet that it admits as a group."""
+"""Kueue's mark on the pods of a StatefulSet or LeaderWorkerSet admitted as a group."""
 
 OWNERS = frozenset(
     {
@@ -50,7 +50,7 @@ KEYS = (
     "rbg.workloads.x-k8s.io/",
     "seldon-deployment-id",
 )
-"""Beginnings of the labels and annotations that serving systems write on their pods."""
+"""Beginnings of the labels and annotations of serving systems on their pods."""
 
 CLIQUE, CLIQUE_SET = "grove.io/podclique", "app.kubernetes.io/part-of"
 """Labels with the names of the PodClique and the PodCliqueSet of a pod of Grove: `SET-0-decode`, `SET`."""
@@ -58,10 +58,10 @@ SCALING_GROUP, SCALING_INDEX = "grove.io/podcliquescalinggroup", "grove.io/podcl
 """Labels with the name of the scaling group of a clique and the number of its replica there."""
 LEADER_SETS, CLIQUE_SETS = "LeaderWorkerSet/", "PodCliqueSet/"
 GROUPED = (LEADER_SETS, CLIQUE_SETS)
-"""Beginnings of the names of services whose replicas are groups of pods."""
+"""Beginnings of the names of services with groups of pods as replicas."""
 
 ASKS = frozenset({"httpGet", "grpc"})
-"""Readiness probes that a server answers. A training framework opens ports too, and KubeRay runs a command."""
+"""Readiness probes answered by a server. A training framework opens ports too, and KubeRay runs a command."""
 
 CREATED_BY = "ray.io/originated-from-crd"
 COMPONENT = "app.kubernetes.io/component"

@@ -12,7 +12,7 @@ from collectors.kubernetes.parts import parts_of
 from collectors.kubernetes.wire import Meta, PodSpec
 
 ClaimedBy = Callable[[str, PodSpec, int], Claimed]
-"""Called with a namespace, a pod template and a number of pods. Returns what each of these pods claims."""
+"""Called with a namespace, a pod template and a number of pods. Returns the claims of each of these pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PodShape:
     spec: PodSpec
     meta: Meta
     name: str = ""
-    unclear: str = ""  # what of its resource claims is not known
+    unclear: str = ""  # the unknown part of its resource claims
 
 
 def shapes_of(gang: Gang, claimed_by: ClaimedBy) -> list[PodShape]:

@@ -38,7 +38,7 @@ PARTS = {
     "tencent.com/vcuda-core": "gpu-manager of Tencent",
     "k8s.amazonaws.com/vgpu": "the virtual GPU plugin of AWS",
 }
-"""Resources of a node that are parts of its GPUs, by the layer that offers them."""
+"""Resources of a node for parts of its GPUs, by their layer."""
 
 VENDORS = {
     "amd.com/": "AMD",
@@ -57,13 +57,13 @@ VENDORS = {
     "kunlunxin.com/": "Kunlunxin",
     "qualcomm.com/qaic": "Qualcomm",
 }
-"""How the resources of accelerators begin that are not read, by their maker. From the device plugins of the makers."""
+"""Beginnings of unread resources of accelerators, by their maker. From the device plugins of the makers."""
 
 OTHER_NAME = "NVIDIA, under a name that is not known"
-"""In place of a maker: what the plugins of KubeVirt and of nos offer, for instance."""
+"""In place of a maker: offers of the plugins of KubeVirt and of nos, for instance."""
 
 OTHER_DEVICES = re.compile(r"nvidia\.com/(?:hostdev|.*(?:rdma|sriov|mlnx|ib|nic|imex)).*")
-"""Resources of NVIDIA's network operator and of IMEX, which are no GPUs."""
+"""Resources of NVIDIA's network operator and of IMEX; they are no GPUs."""
 
 
 class Layer(NamedTuple):
@@ -71,11 +71,11 @@ class Layer(NamedTuple):
 
     name: str
     gpus: int = 0  # physical
-    clients: int = 1  # pods that share a GPU
-    profile: str = ""  # of the MIG instances that are offered as GPUs
+    clients: int = 1  # pods sharing a GPU
+    profile: str = ""  # of the MIG instances offered as GPUs
     product: str = ""
     memory_mib: int = 0  # of a GPU
-    barred: str = ""  # why the node takes no decision
+    barred: str = ""  # reason against decisions on the node
     uuids: tuple[str, ...] = ()  # of its GPUs
 
 

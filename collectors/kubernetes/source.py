@@ -13,7 +13,7 @@ from collectors.kubernetes.reflector import OnChange, Reflector, Timing
 from collectors.kubernetes.transport import Requests
 
 REVIVE_S = 5.0
-"""Least time between two restarts of threads that have ended."""
+"""Least time between two restarts of ended threads."""
 
 
 class Cluster:

@@ -17,16 +17,16 @@ from collectors.attribution import Sighting, Sightings
 from collectors.kubernetes.devices import Gpu, Part
 
 Pods = Mapping[tuple[str, str], tuple[str, str]]
-"""(namespace, name) -> (uid, node) of every pod that holds GPUs."""
+"""(namespace, name) -> (uid, node) of every pod with GPUs."""
 
 Ids = dict[str, str]
 """Entity as a driver's slices have it -> the same one as an exporter numbers it."""
 
 Held = tuple[str, ...]
-"""The ids of the GPUs and instances that a pod holds."""
+"""The ids of the GPUs and instances of a pod."""
 
 Problem = tuple[str, str]
-"""A pod, and what contradicts the API."""
+"""A pod, and its contradiction of the API."""
 
 
 def gpus_by_node(found: Sightings, models: Mapping[str, str], pods: Pods) -> dict[str, tuple[Gpu, ...]]:

@@ -23,7 +23,7 @@ from autopilot.kube.starting import Connections
 CONNECT_S = 5.0
 ANSWER_S = 60.0
 MOST_BYTES = 256 << 20
-"""Most bytes of one answer: a page of 500 objects of the largest size that etcd keeps is smaller."""
+"""Most bytes of one answer: a page of 500 objects of etcd's largest size is smaller."""
 MOST_LINE_BYTES = 8 << 20
 CHUNK = 1 << 16
 

@@ -21,11 +21,11 @@ LONGEST_TEXT = 253
 class Unread(Object):
     """The known part of an unreadable object. Unreadable texts are ""."""
 
-    reason: str = ""  # field, value and what is wrong
+    reason: str = ""  # field, value and problem
     node: str = ""  # of a pod: its node
     over: bool = False  # of a pod: its containers have ended
-    target: str = ""  # of an autoscaler: "Kind/name" of what it scales
-    pools: tuple[str, ...] = ()  # of a claim: the pools of the GPUs that it has; "": one that cannot be read
+    target: str = ""  # of an autoscaler: "Kind/name" of its target
+    pools: tuple[str, ...] = ()  # of a claim: the pools of its GPUs; "": an unreadable one
 
     @property
     def shown(self) -> str:

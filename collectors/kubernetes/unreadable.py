@@ -20,7 +20,7 @@ from collectors.kubernetes.wire import Object
 TEXT = "{} {} cannot be read ({}); it is left alone"
 BY_NAME = {"Deployment": kinds.DEPLOYMENTS, "StatefulSet": kinds.STATEFULSETS}
 OF_NAMESPACE = (kinds.NAMESPACES, kinds.BUDGETS, kinds.QUOTAS)
-"""Kinds that say what may be done to all work of their namespace."""
+"""Kinds with rules for all work of their namespace."""
 OF_QUEUES = ((kinds.CLUSTER_QUEUES, ""), (kinds.COHORTS, "cohort/"), (kinds.KAI_QUEUES, ""))
 """Kinds of queues, and the prefix of their names in the tree."""
 
@@ -60,8 +60,8 @@ class Alone:
 class Unreadable:
     """The unreadable objects, by kind and uid."""
 
-    listed: dict[str, dict[str, Unread]] = field(default_factory=dict)  # that the list could not decode
-    failed: dict[str, dict[str, Unread]] = field(default_factory=dict)  # that could not be made rows of
+    listed: dict[str, dict[str, Unread]] = field(default_factory=dict)  # undecodable by the list
+    failed: dict[str, dict[str, Unread]] = field(default_factory=dict)  # without a possible row
     version: int = 0
 
     def take(self, kind: Kind, changes: Changes) -> Changes:

@@ -10,7 +10,7 @@ from collectors.kubernetes.cache import Health
 SKEW_S = 30.0
 """A server's clock may differ by this much from ours; with more, ages and waits would be wrong."""
 MOST_GAPS = 200
-"""Gaps of single objects that are named in one batch; the others are counted."""
+"""Gaps of single objects named in one batch; the others are counted."""
 
 
 def clock_gaps(source: str, skew_s: float) -> list[Gap]:

@@ -34,7 +34,7 @@ GPUs that device plugins of sharing layers write on their nodes. `ALLOCATED`: th
 pods. `RESERVED_GPU`: the UUID of the GPU that KAI writes on the pod that holds it."""
 
 LONGEST_ANNOTATION = 1024
-"""Longest value of an annotation that is kept whole; no valid one is longer. A longer one is cut, and then refused."""
+"""Longest value of an annotation kept whole; no valid one is longer. A longer one is cut, and then refused."""
 
 LONGEST_REGISTER = 16 * LONGEST_ANNOTATION
 """The same for a register, and for the GPUs of a pod: those of 72 GPUs."""
@@ -46,7 +46,7 @@ NOTHING: Mapping[str, str] = {}
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-"""Whole numbers as the API defines them: msgspec itself reads any. `Count`: an int32 that is not negative."""
+"""Whole numbers as the API defines them: msgspec itself reads any. `Count`: an int32 from 0 on."""
 
 
 class Struct(msgspec.Struct, gc=False, rename="camel"):

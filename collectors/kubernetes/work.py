@@ -32,10 +32,10 @@ from collectors.kueue import state as kueue
 from collectors.kueue.wire import Workload
 
 SHOWN_ENDED_S = 60.0
-"""Work that has ended is shown for this long, so that its run time is learned."""
+"""Ended work is shown for this long, so that its run time is learned."""
 
 MOST_UNUSED = 256
-"""Selectors of work that is gone, beside as many as the present work has, before they are forgotten."""
+"""Selectors of past work, beside as many of the present work, before they are forgotten."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Gangs:
     held: Holdings = field(init=False)
     unreadable: Unreadable = field(default_factory=Unreadable)
     alone_now: Alone = field(default_factory=Alone)
-    queue_left: Callable[[Gang], str] = lambda _: ""  # why the queue of a gang takes no new decision
+    queue_left: Callable[[Gang], str] = lambda _: ""  # reason against new decisions on the queue of a gang
     version: int = 0
     _alone_version: int = 0
     _most_selectors: int = 0  # see `forget_constraints`
@@ -66,8 +66,8 @@ class Gangs:
     _members: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     _problems: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     _approved: dict[str, str] = field(default_factory=dict)
-    _again: dict[str, float] = field(default_factory=dict)  # when rows change by time alone
-    _ended: dict[str, float] = field(default_factory=dict)  # key -> when it is hidden
+    _again: dict[str, float] = field(default_factory=dict)  # times of changes of rows by time alone
+    _ended: dict[str, float] = field(default_factory=dict)  # key -> time of its hiding
     _ids: dict[str, str] = field(default_factory=dict)
     _rows: Any = None
     _built: tuple[Any, Work] | None = None

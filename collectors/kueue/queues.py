@@ -57,7 +57,7 @@ class Admission:
     """The queues behind the names in a namespace, and the queues admitting nothing now."""
 
     behind: Mapping[tuple[str, str], str]  # (namespace, LocalQueue) -> ClusterQueue
-    stopped: Mapping[str, str]  # ClusterQueue, or namespace/LocalQueue -> why it admits nothing
+    stopped: Mapping[str, str]  # ClusterQueue, or namespace/LocalQueue -> its reason to admit nothing
 
 
 def admission_of(objects: Objects) -> Admission:

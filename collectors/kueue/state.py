@@ -15,10 +15,10 @@ from collectors.kubernetes.wire import condition, is_true
 from collectors.kueue.wire import Workload
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-"""Controller of a check by which other clusters run the work, and of Jobs whose status alone Kueue copies."""
+"""Controller of a check for work run by other clusters, and of Jobs of which Kueue copies the status alone."""
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 BY_KUEUE = "DeactivatedDueTo"
-"""Begins the reason of an eviction where a check or a limit of Kueue has deactivated the Workload."""
+"""Beginning of the reason of an eviction after a deactivation by a check or a limit of Kueue."""
 _OUT = {
     "PodsReadyTimeout": Gate.BACKOFF,
     "LocalQueueStopped": Gate.WAITING,

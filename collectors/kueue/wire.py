@@ -103,8 +103,8 @@ class Workload(Object):
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
     kept: bool = False  # not of the server: somebody else has deactivated it, or its stop was not to end by itself
-    taken: bool = False  # not of the server: we have deactivated it, so that other work gets its quota
-    repairs: bool = False  # not of the server: our check says that a Retry was taken back
+    taken: bool = False  # not of the server: we have deactivated it to give its quota to other work
+    repairs: bool = False  # not of the server: our check states a Retry taken back
 
     def shrink(self) -> None:
         """Also read the author of its deactivation, and the message of our check, now."""

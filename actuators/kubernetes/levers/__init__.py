@@ -27,7 +27,7 @@ from actuators.kubernetes.levers import (
 from actuators.kubernetes.levers.base import Lever, Rule
 
 LEVERS: tuple[Lever, ...] = (
-    # admit: what keeps the work out of its queue first, then what keeps it from starting
+    # admit: obstacles to its queue first, then obstacles to its start
     deactivate.RESUME,
     job_width.START,
     kueue_gate.LEVER,
@@ -51,10 +51,10 @@ LEVERS: tuple[Lever, ...] = (
 )
 
 GROUP, ACTIONS = "gpu-autopilot.io", "actions"
-"""A resource that does not exist. The right to `use` one by the name of a kind of instructions tells the admission
+"""A resource of no real objects. The right to `use` one by the name of a kind of instructions tells the admission
 policy of the fields that the kind is enabled."""
 EVENTS = Rule("events.k8s.io", "events", ("create",))
-"""Every lever says on its objects what it does."""
+"""Every lever states its actions on its objects."""
 
 
 def rules_for(kinds: Iterable[str], levers: Iterable[Lever] = LEVERS) -> tuple[Rule, ...]:

@@ -70,7 +70,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
         return Waiting(f"its check {CHECK} is {check['state']}, and Kueue resets it")
     if not holds(workload, "QuotaReserved"):
         return reservations.make_way(tools, effect, target, operation, now_s)
-    if holds(workload, "Evicted"):  # Ready would count for the next reservation, which may have another flavor
+    if holds(workload, "Evicted"):  # Ready would count for the next reservation, maybe of another flavor
         return Waiting("its eviction is not over, and its quota is that of the earlier admission")
     updates = _updates(tools, effect, target, operation)
     if not isinstance(updates, list):

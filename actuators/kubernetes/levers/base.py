@@ -61,14 +61,14 @@ class Effect:
     """One instruction under way."""
 
     instruction: Instruction
-    lever: Lever | None  # that took the last step
+    lever: Lever | None  # of the last step
     epoch: int
     begun_s: float
-    taken_s: float = -inf  # when it last took quota from other work
+    taken_s: float = -inf  # last time it took quota from other work
     waits_for: str = ""
-    outage: str = ""  # the last outage that this attempt has met
+    outage: str = ""  # the last outage of this attempt
     begun: bool = False  # something was written, or may have been
-    about: Ref | None = None  # the object that people look at, as it was last found
+    about: Ref | None = None  # the main object for people, as last found
     said: set[str] = field(default_factory=set)  # Events written for it
 
     @property
@@ -118,7 +118,7 @@ class Tools:
     objects: Objects
     reports: Reports = field(default_factory=NoReports)
     hooks: Hooks = field(default_factory=Hooks)
-    acts: Callable[[str], bool] = _any_action  # whether the mode of an action goes further than `recommend` now
+    acts: Callable[[str], bool] = _any_action  # True if the mode of an action goes further than `recommend` now
 
 
 class Upkeep(Protocol):
@@ -130,7 +130,7 @@ class Upkeep(Protocol):
 
 
 Step = Callable[[Tools, Effect, Target, float], Progress]
-"""(tools, effect, target, now_s) -> what came of it. The target was read just before."""
+"""(tools, effect, target, now_s) -> its progress. The target was read just before."""
 
 
 def gone(what: str) -> Ended:
@@ -178,7 +178,7 @@ class Lever:
 
     name: str
     kinds: frozenset[str]  # of instructions (`OPERATIONS`)
-    words: str  # what it does, for `--check` and the documentation
+    words: str  # its action in words, for `--check` and the documentation
     rules: tuple[Rule, ...]
     suits: Callable[[Instruction, Target], str]
     step: Step
@@ -199,7 +199,7 @@ CAUSES: Mapping[Refusal | None, Cause] = {
     Refusal.UNFIT: Cause.LEVER,
     Refusal.SERVER: Cause.SERVER,
 }
-"""The cause of an effect that ended by a refusal. The others are waited out."""
+"""The cause of an effect ended by a refusal. The others are waited out."""
 
 
 def ended_by(answer: Answer, what: str) -> Progress:

@@ -23,11 +23,11 @@ from autopilot.core.model.units import counted
 from autopilot.core.model.verb import asked
 
 BACKOFF_LIMIT, UNLIMITED = 6, 2**31 - 1
-"""`backoffLimit` of a Job that states none, without and with a limit for each index."""
+"""`backoffLimit` of a Job by default, without and with a limit for each index."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES_OF_INDEX = "batch.kubernetes.io/job-index-failure-count"
 BY_SIGNAL = (143, 137)
-"""Exit codes of a container that SIGTERM or SIGKILL ended."""
+"""Exit codes of a container ended by SIGTERM or SIGKILL."""
 
 
 def suits(_instruction: Instruction, target: Target) -> str:

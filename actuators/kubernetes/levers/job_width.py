@@ -149,7 +149,7 @@ def _shrink(tools: Tools, effect: Effect, target: Target, operation: ResizeOpera
     if held is not None and not (begun or evicted):
         return held
     left = wide if held is None else min(stay - evicted, width_of(job))
-    if width_of(job) != left:  # also where a budget holds the rest: the Job controller must not replace what has left
+    if width_of(job) != left:  # even if a budget holds the rest: the Job controller must not replace the leavers
         answer = _ask_for(tools, effect, ref, width_of(job), left)
         return (held or Waiting("its pods stop")) if answer.ok else ended_by(answer, f"{ref.shown}: {left} pods")
     if held is not None:
@@ -240,7 +240,7 @@ def _undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progres
     return Ended(OutcomeKind.CONFLICT, f"{over}; {after}", cause=Cause.LATE)
 
 
-# --- what is there --------------------------------------------------------------------------------
+# --- the present state ----------------------------------------------------------------------------
 
 
 def _outside(job: Obj, wide: int) -> Ended | None:

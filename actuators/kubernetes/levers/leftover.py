@@ -24,7 +24,7 @@ from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import REPAIR, STOPPED
 
 PATIENCE_S = 5.0
-"""Time that Kueue has to reserve quota after Pending. It needs 0.2 s where an eviction has just ended."""
+"""Time for Kueue to reserve quota after Pending. It needs 0.2 s just after an eviction."""
 
 
 @dataclass(slots=True)

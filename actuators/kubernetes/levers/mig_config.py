@@ -45,7 +45,7 @@ from autopilot.core.model.verb import asked
 CONFIG_MAP = "gpu-autopilot-mig"
 """Name of the ConfigMap in the namespace of the GPU operator. Its entries may also be those of people."""
 SPREAD_S = 120.0
-"""How long the kubelet may take until the manager sees a new entry of the ConfigMap; an unknown entry fails."""
+"""Time of the kubelet to show the manager a new entry of the ConfigMap; an unknown entry fails."""
 MOST_GPU_DIGITS = 4
 """No node has a thousand GPUs."""
 STUCK_S = 1200.0

@@ -17,7 +17,7 @@ from autopilot.contract.notes import read_record
 from autopilot.core.model.records import Cause, OutcomeKind
 
 NAME = "mig-config"
-"""The lever that writes these records."""
+"""The lever of these records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Record:
     step: str  # cordoned | set
     deadline: float
     epoch: int
-    at: float  # when the step began
-    config: str  # the entry that is asked for
+    at: float  # start of the step
+    config: str  # the requested entry
     before: str  # value of the label before
     cordoned: bool  # the node was open before
     gpus: dict[str, str]  # instruction by index of the GPU
@@ -57,7 +57,7 @@ def back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str, cause: Ca
         patch: Obj = {"metadata": {"annotations": {EFFECT: None}}}
         if known.step == "set" and label(found, CONFIG) == known.config:
             patch["metadata"]["labels"] = {CONFIG: before, STATE: None}
-            # where the geometry is still that of before, the manager reports success and leaves its clients paused
+            # with the geometry of before, the manager reports success and leaves its clients paused
             patch["metadata"]["labels"] |= {DEPLOY + client: "true" for client in paused_clients(found)}
         if known.cordoned:
             patch["spec"] = {"unschedulable": None}

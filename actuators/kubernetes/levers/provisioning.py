@@ -36,9 +36,9 @@ from autopilot.core.nodes.provision import Provision
 
 GROUP = "autoscaling.x-k8s.io"
 KUEUE_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
-"""Controller of the admission check by which Kueue itself asks for capacity."""
+"""Controller of Kueue's own admission check for capacity."""
 REFUSED = ("Failed", "CapacityRevoked", "BookingExpired")
-"""Conditions after which a request brings nothing any more."""
+"""Conditions of a request without a further result."""
 TEMPLATES = "templates"
 """In `Effect.said`: the templates of the request are there."""
 REACHED = ("Provisioned", "Accepted")

@@ -28,9 +28,9 @@ from autopilot.core.model.objects import SubjectKind
 PATIENCE_S = 30.0
 """Time that Kueue has to reserve quota, and that a reservation has to be used, before quota is taken."""
 AGAIN_S = 5.0
-"""Time that Kueue has to reserve what was taken, before more is taken."""
+"""Time for Kueue to reserve the taken quota, before more is taken."""
 MOST_SAID = 20
-"""Messages that one tick writes at most."""
+"""Most messages written in one tick."""
 SAYS, IN_ITS_QUEUE = "waits", "it waits; `autopilot explain --workload NAME` says for what"
 WAITS = "Kueue has not reserved its quota yet"
 

@@ -26,7 +26,7 @@ ASKED = Rule("", "pods", ("get", "patch"), changes=(CHECKPOINT_REQUEST, CHECKPOI
 LEAST_S = 180.0
 """Least grace for a request by annotation: the kubelet's refresh of downward-API files, with room to write."""
 TERM_S = 30.0
-"""`terminationGracePeriodSeconds` of a pod that states none."""
+"""`terminationGracePeriodSeconds` of a pod by default."""
 ON_REQUEST, WRITE = PREFIX + "checkpoint-on-request", PREFIX + "checkpoint-write-s"
 
 
@@ -38,7 +38,7 @@ def save_first(tools: Tools, effect: Effect, target: Target, now_s: float) -> Wa
     must = operation.save == Save.MUST
     pods = running_pods(tools.api, target)
     if isinstance(pods, Answer):
-        return ended_by(pods, "its pods")  # nobody knows whether they save
+        return ended_by(pods, "its pods")  # their saving is unknown
     if not pods:
         return None
     if _declared(target, pods, ON_REQUEST) != "true":

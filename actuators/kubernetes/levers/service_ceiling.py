@@ -134,7 +134,7 @@ def _set(tools: Tools, ref: Ref, before: int, number: int, epoch: int) -> Answer
     return tools.writer.change(ref, decide, epoch, subresource="scale")
 
 
-# --- what is there --------------------------------------------------------------------------------
+# --- the present state ----------------------------------------------------------------------------
 
 
 def service_of(target: Target) -> Ref | None:

@@ -118,7 +118,7 @@ def settle(id_: str, operation: Scale, record: Floor | None, lift: Lift, now_s: 
                 f"somebody set {lift.number} replicas while our floor of {record.replicas} stood; that number counts "
                 "until the floor ends"
             )
-    if operation.replicas <= owner:  # the owner's own number suffices; what is left of our raise goes
+    if operation.replicas <= owner:  # the owner's own number suffices; the rest of our raise goes
         return Floor(id_, operation.replicas, operation.until_s, lift.way, owner, owner)
     return Floor(id_, operation.replicas, operation.until_s, lift.way, owner, operation.replicas)
 
@@ -174,7 +174,7 @@ def _write(tools: Tools, effect: Effect, lift: Lift, number: int) -> Answer:
     return tools.writer.change(held, decide, effect.epoch, subresource=lift.subresource)
 
 
-# --- what is there --------------------------------------------------------------------------------
+# --- the present state ----------------------------------------------------------------------------
 
 
 def _lift(tools: Tools, ref: Ref, service: Obj) -> Lift | str | Answer:

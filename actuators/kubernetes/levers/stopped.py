@@ -12,7 +12,7 @@ from autopilot.contract.annotations import STOPPED
 from autopilot.core.model.stops import StopReason
 
 STAYS = frozenset({StopReason.SUSPEND, StopReason.IDLE})
-"""Reasons after which the work stays away until its owner lets it continue."""
+"""Reasons that keep the work away until its owner lets it continue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def _start(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progre
             "spec": {"suspend": False, "template": {"spec": {"nodeSelector": {**ours, **place.selector}}}},
         }
 
-    tried = tools.writer.change(ref, decide, effect.epoch, dry=True)  # a start that is refused leaves no labels
+    tried = tools.writer.change(ref, decide, effect.epoch, dry=True)  # a refused start leaves no labels
     if not tried.ok:
         return ended_by(tried, f"{ref.shown}: start")
     marked = placement.mark(tools.writer, place, effect.epoch)

@@ -28,9 +28,9 @@ log: Any = structlog.get_logger("leadership")
 
 NOT_FOUND, CONFLICT = 404, 409
 RELEASED_S = 1.0
-"""Duration in a Lease that its holder gave back, as client-go writes it."""
+"""Duration in a Lease given back by its holder, as in client-go."""
 LONGEST_S = 300.0
-"""The longest lease that a setting allows: a Lease that says more was written by hand."""
+"""The longest lease of the settings: a longer one was written by hand."""
 
 
 class Requests(Protocol):
@@ -91,20 +91,20 @@ class Elector:
         self._known_fence, self._new_identity = known_fence, identity
         self._monotonic_s, self._wall_s, self._on_change = monotonic_s, wall_s, on_change
         self.identity = identity()
-        self.problem = ""  # why the last step told nothing
-        self.holder = ""  # who leads, as last seen
+        self.problem = ""  # reason for a last step without news
+        self.holder = ""  # the leader, as last seen
         self._term: _Term | None = None
-        self._ours: dict[LeaseRecord, float] = {}  # records that this term sent, and when
+        self._ours: dict[LeaseRecord, float] = {}  # records sent by this term, with their times
         self._version = ""  # of the Lease as this term wrote it; "": it has to be read first
         self._acquired = ""
         self._seen: tuple[str, LeaseRecord] | None = None
-        self._seen_s = 0.0  # when it was first seen
-        self._absent_s: float | None = None  # when the Lease was first found missing
-        self._highest = 0  # the highest fence that was ever seen
+        self._seen_s = 0.0  # its first sight
+        self._absent_s: float | None = None  # first time the Lease was missing
+        self._highest = 0  # the highest fence ever seen
         self._uid = ""  # of the Lease, as it was last read
-        self._outdone: int | None = None  # a fence that the cluster knows a later one than
-        self.halted: Callable[[], str] = lambda: ""  # why this process renews and takes nothing any more
-        self.impostors = 0  # times that another process wrote the Lease under our identity
+        self._outdone: int | None = None  # a fence older than one known to the cluster
+        self.halted: Callable[[], str] = lambda: ""  # reason against any renewal and taking by this process
+        self.impostors = 0  # writes of the Lease by another process under our identity
 
     def fence(self) -> int | None:
         """The fence of this term; None from `renew_s` after the last renewal on."""
@@ -177,7 +177,7 @@ class Elector:
         self._uid = uid_of(answer)
         self._highest = max(self._highest, record.transitions)
         self.holder = record.holder
-        if self._term is not None and record in self._ours:  # a renewal whose answer was lost
+        if self._term is not None and record in self._ours:  # a renewal with a lost answer
             self._version = version
             self._extend(self._ours[record])
             self._renew()
@@ -338,6 +338,6 @@ class ElectorThread:
         while not self._stop.is_set():
             try:
                 self._elector.step()
-            except Exception as error:  # a term that is not renewed lapses by itself
+            except Exception as error:  # a term without renewals lapses by itself
                 log.exception("the election failed", error=str(error), fix="this is a defect; report it with the log")
             self._stop.wait(self._retry_s)

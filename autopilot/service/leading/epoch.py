@@ -18,7 +18,7 @@ from autopilot.service.leading.lease import LABELS, MOST_TRANSITIONS, LeaseName,
 
 FORBIDDEN, NOT_FOUND = 403, 404
 LOOKS, LOOK_S = 10, 0.05
-"""Most questions of a new leader whether the API server sees its epoch, and the time between (3 to 60 ms on 1.36)."""
+"""Most questions of a new leader about its epoch to the API server, and the time between (3 to 60 ms on 1.36)."""
 
 
 class _Spec(Part):
@@ -51,7 +51,7 @@ class ClusterEpoch:
         self._api, self._name, self._pause = api, name, pause
         self._parent = f"/apis/{EPOCH_GROUP}/{EPOCH_VERSION}/namespaces/{name.namespace}/{EPOCHS}"
         self._shown = f"Epoch {name.namespace}/{name.name}"
-        self.highest = 0  # the highest epoch that was read
+        self.highest = 0  # the highest epoch read
 
     def known(self) -> int:
         """The epoch in the cluster; 0 for none. Raises `OSError` without an answer of the cluster."""

@@ -23,9 +23,9 @@ from autopilot.service.leading.lease import LABELS, text_in
 NAME = INBOX_MAP
 EPOCH = "gpu-autopilot.io/epoch"
 MOST = 1000
-"""Commands that wait for a tick. People send single ones."""
+"""Commands waiting for a tick. People send single ones."""
 KEPT = 100
-"""Commands that a tick has obeyed, kept so that what sent one can be told that it was taken."""
+"""Commands obeyed by a tick, kept to tell their senders that they were taken."""
 NOT_FOUND = 404
 
 
@@ -40,8 +40,8 @@ class ClusterInbox:
         self._lock = threading.Lock()
         self._waiting: list[Command] = []  # in the cluster, by number; the first ones were obeyed
         self._origins: dict[int, str] = {}  # by number
-        self._delivered = -1  # the last number that was drained
-        self._known = -1  # the last number that a saved memory knows
+        self._delivered = -1  # the last drained number
+        self._known = -1  # the last number known to a saved memory
         self._next, self._version, self._fence = 0, "", 0
 
     def claim(self, fence: int, known: int) -> str:

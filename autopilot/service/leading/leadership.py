@@ -25,7 +25,7 @@ class ClusterLeadership:
     ) -> None:
         self._elector, self._memory, self._inbox, self._epoch = elector, memory, inbox, epoch
         self._claimed: int | None = None
-        self.problem = ""  # why a term cannot begin
+        self.problem = ""  # reason against the start of a term
         self.ended: Callable[[], None] = elector.release  # ends the election
 
     def fence(self) -> int | None:

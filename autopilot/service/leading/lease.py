@@ -15,7 +15,7 @@ from autopilot.core.model.errors import InputError
 API = "coordination.k8s.io/v1"
 LABELS = {"app.kubernetes.io/name": "gpu-autopilot"}
 MOST_TRANSITIONS = 2**31 - 1
-"""What a Lease can hold. The next term counts one more."""
+"""The largest number in a Lease. The next term counts one more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class ClusterMemory:
         self._shown = f"ConfigMap {namespace}/{INDEX}"
         self._namespace = namespace
         self.problem = "the memory in the cluster is not claimed"
-        """Why what this leader decided last is not in the cluster; "" where it is. Until then nothing is sent."""
+        """Reason for a last decision absent from the cluster; "" for none. Until then nothing is sent."""
         self._fence = 0
         self._index, self._version = _Index(), ""
         self._memory: ControllerMemory | None = None
@@ -243,7 +243,7 @@ class ClusterMemory:
         content = {"schema": SCHEMA, **{each.name: getattr(index, each.name) for each in fields(_Index)}}
         body = self._map(INDEX, binary, {"index.json": json.dumps(content)})
         answer = self._put(INDEX, body, self._version)
-        if answer.status == CONFLICT and self._still_ours():  # a lost answer, or a person who set a label
+        if answer.status == CONFLICT and self._still_ours():  # a lost answer, or a label set by a person
             answer = self._put(INDEX, body, self._version)
         if answer.status not in {200, 201}:
             return f"{self._shown}: it cannot be written: {answer.reason}"

@@ -23,7 +23,7 @@ log: Any = structlog.get_logger("policy")
 WITHOUT_VERSION = frozenset(
     kind for lever in LEVERS if any("create" in rule.verbs for rule in lever.rules) for kind in lever.kinds
 )
-"""Kinds of instructions with a write that carries no resourceVersion: an Eviction, or an object that is created."""
+"""Kinds of instructions with a write without a resourceVersion: an Eviction, or a created object."""
 REARM = (
     "every mode counts as recommend until an admin puts the check `gpu-autopilot` back into the queues that had it, "
     "and runs `autopilot rearm`"
@@ -32,7 +32,7 @@ UNKNOWN = "whether the API server checks the fence is not known yet"
 EVERY_S = 10.0
 """Time between two looks at the mark."""
 PROBE_S, AGAIN_S = 60.0, 5.0
-"""Time between two questions whether the fence is checked; after a no."""
+"""Time between two questions about the check of the fence; after a no."""
 
 
 class RestrainedPolicy:
@@ -56,12 +56,12 @@ class RestrainedPolicy:
         """
         self._source, self._marked, self._names = source, marked, names
         self._rearm, self._monotonic_s = rearm, monotonic_s
-        self.leads: Callable[[], bool] = lambda: False  # a controller that does not lead asks nothing
+        self.leads: Callable[[], bool] = lambda: False  # a controller without leadership asks nothing
         self._mark, self._mark_s = "the mark of the watchdog was not read yet", float("-inf")
         self._read = False  # the mark was read in this term
         self.unfenced = unfenced
         self._fence, self._fence_s = UNKNOWN, float("-inf")
-        self._refused = False  # the API server refuses what this leader writes
+        self._refused = False  # the API server refuses this leader's writes
         self._last: tuple[Policy, bool, bool, Policy] | None = None
 
     @property

@@ -28,7 +28,7 @@ KUEUE, BATCH, APPS = "/apis/kueue.x-k8s.io/v1beta2", "/apis/batch/v1", "/apis/ap
 QUEUES, WORK = f"{KUEUE}/clusterqueues", f"{KUEUE}/workloads"
 PAGE = 500
 Step = tuple[str, str, str, Mapping[str, str], Callable[[Obj], Obj | None], Callable[[Obj], str]]
-"""What it is, its kind, the list with its query, the patch of an object (None: it is left alone), and its path."""
+"""Its name, its kind, the list with its query, the patch of an object (None: it is left alone), and its path."""
 NOT_FOUND, CONFLICT = 404, 409
 
 
@@ -53,9 +53,9 @@ class Removal:
     """One run. It may be repeated: removed marks are not looked for again."""
 
     api: Api
-    goes_on: Callable[[], str]  # why the removal must stop, "" while it may go on
+    goes_on: Callable[[], str]  # reason to stop the removal, "" while it may go on
     counts: dict[str, int] = field(default_factory=dict)  # added to
-    unread: list[str] = field(default_factory=list)  # objects that cannot be read, which are left alone
+    unread: list[str] = field(default_factory=list)  # unreadable objects, left alone
 
     def run(self) -> str:
         """Remove everything; returns the reason for an incomplete removal, "" for a complete one."""
@@ -89,7 +89,7 @@ class Removal:
             answer = self.api.patch(place(found), {**patch, "metadata": given})
             if answer.status in {200, NOT_FOUND}:
                 self.counts[what] = self.counts.get(what, 0) + (answer.status == 200)
-            elif answer.status in {0, 500, 502, 503, 504}:  # the server, or a webhook that does not answer
+            elif answer.status in {0, 500, 502, 503, 504}:  # no answer of the server, or of a webhook
                 raise Stopped(f"{what}: {answer.reason}")
             else:
                 left = f"{what}: {place(found)}: {answer.reason}"  # written meanwhile: the next run reads it again

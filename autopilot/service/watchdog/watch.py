@@ -16,7 +16,7 @@ class Seen:
     """Result of one look. `absent_s`: time without a renewal of the Lease under a healthy server."""
 
     absent_s: float
-    problem: str = ""  # why the server counts as not healthy
+    problem: str = ""  # reason for an unhealthy server
 
 
 class LeaseWatch:
