@@ -33,15 +33,15 @@ PREFIX = "gpu-autopilot.io/"
 REQUEST = PREFIX + "checkpoint-request"  # JSON: id, deadline (seconds since 1970, or RFC 3339)
 ACK = PREFIX + "checkpoint-ack"  # JSON: id, step, path, at (seconds since 1970)
 HEARTBEAT, MODEL_FLOPS = PREFIX + "heartbeat", PREFIX + "model-flops-s"  # time of the newest step (s), and its FLOP/s
-LAST_CHECKPOINT = PREFIX + "last-checkpoint"  # when the newest checkpoint was complete, in seconds since 1970
-EXIT_STOPPED = 143  # 128 + SIGTERM: exit status of a program that was stopped before its end. 0 completes its Job
+LAST_CHECKPOINT = PREFIX + "last-checkpoint"  # completion of the newest checkpoint, in seconds since 1970
+EXIT_STOPPED = 143  # 128 + SIGTERM: exit status of a program stopped before its end. 0 completes its Job
 ANNOTATIONS_FILE = "/etc/podinfo/annotations"
 ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-GRACE_S = 30.0  # terminationGracePeriodSeconds of a pod that sets none
+GRACE_S = 30.0  # terminationGracePeriodSeconds of a pod without its own
 LATE_S = 600.0  # a request whose deadline passed longer ago was given up by its sender: it is not answered
 CHECK_S = 1.0  # least time between two looks at the file; the kubelet refreshes it about once a minute
-HEARTBEAT_S = 60.0  # least time between two heartbeats that are written
-RETRY_S, MOST_RETRY_S = 1.0, 30.0  # pause after an attempt to write that failed; each next one is twice as long
+HEARTBEAT_S = 60.0  # least time between two written heartbeats
+RETRY_S, MOST_RETRY_S = 1.0, 30.0  # pause after a failed attempt to write; each next one is twice as long
 TIMEOUT_S = 5.0  # of a request to the API server, in its own thread; and of the last attempt when the process ends
 MOST_BYTES = 512 * 1024  # an object holds at most 256 KiB of annotations; escaped text is longer
 
@@ -151,7 +151,7 @@ class OwnPod:
             with urllib.request.build_opener(https, urllib.request.ProxyHandler({})).open(request, timeout=TIMEOUT_S):
                 return ""
         except urllib.error.HTTPError as error:
-            with contextlib.suppress(OSError, HTTPException):  # what it says may be cut off
+            with contextlib.suppress(OSError, HTTPException):  # its text may be cut off
                 return f"the API server answered {error.code}: {error.read(2000).decode(errors='replace')}"
             return f"the API server answered {error.code}"
         except (OSError, ValueError, HTTPException) as error:
@@ -227,7 +227,7 @@ class Trainer:
         self._asked_s = self._save_s = math.nan  # since when a save is due, and what the last one took
         self._looks, self._stopped, self._last_saved = 0, False, False  # looks: calls since the newest report of a step
         self._any_rank: Vote = bool
-        self._before: Any = None  # the handler of SIGTERM that ours replaced
+        self._before: Any = None  # the handler of SIGTERM replaced by ours
         # SIGTERM to a forked child waits until the handler is reset: Python would forget it
         hold = functools.partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGTERM})
         take = functools.partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -358,7 +358,7 @@ class Trainer:
             waiting, now_s = self.request(), self._now_s()
             began, answers, last = self._saving or (step, waiting.id if waiting else "", self._last_saved)
             if step < began:
-                answers = ""  # a save before the one that is under way
+                answers = ""  # a save before the one under way
             else:
                 self._saving, self._last_saved = None, last
             if self._step is None or step >= self._step:

@@ -314,7 +314,7 @@ def usage_words(error: Any, given: Sequence[str]) -> str:
     flags: Sequence[str] = getattr(getattr(error, "param", None), "opts", ())
     values = [after for flag, after in pairwise(given) if flag in flags]
     values += [word.partition("=")[2] for word in given if "=" in word and word.partition("=")[0] in flags]
-    if error.message and values:  # an option with a value that it does not accept
+    if error.message and values:  # an option with a refused value
         why = " ".join(error.message.split()).rstrip(".")
         why = why.removeprefix("Value error, ").removeprefix("value error, ")
         value = ", ".join(map(shown, values))
@@ -365,7 +365,7 @@ def clear_errors() -> Iterator[None]:
     except MemoryError:
         _say("autopilot: the memory of this process is used up; raise its limit, or give it fewer rows")
         sys.exit(2)
-    except OSError as error:  # a path that was not checked before, a failing disk
+    except OSError as error:  # a path not checked before, a failing disk
         where = f"{error.filename}: " if error.filename else ""
         fix = "; free some space on its disk" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
         _say(f"autopilot: {where}{error.strerror or error}{fix}")

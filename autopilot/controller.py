@@ -79,13 +79,13 @@ class Wiring:
     policy: PolicySource
     leadership: Leadership
     on_decision: Callable[[Observation, Decision], None] | None = None  # called after each tick; changes nothing
-    on_step: Callable[[Observation, Step], None] | None = None  # the same, with what was sent
+    on_step: Callable[[Observation, Step], None] | None = None  # the same, with the sent instructions
     actions: tuple[Action, ...] = ACTIONS
     guards: tuple[tuple[str, Check], ...] = GUARDS
-    worker: Worker | None = None  # runs the fits of forecasters that offer them; None: no fits are run
+    worker: Worker | None = None  # runs the fits offered by forecasters; None: no fits are run
     monotonic_s: Callable[[], float] | None = None  # a monotonic clock; None: time is virtual
     on_stage: Callable[[str], None] | None = None  # called with one of STAGES at its start, and with "" after the last
-    # (kind, source) of lists that every tick needs; others are expected once they have been seen
+    # (kind, source) of lists required at every tick; others are expected once they have been seen
     lists: tuple[tuple[str, str], ...] = ()
     # gaps for what the policy uses and no source reads (intake/ways_in.py); a simulation may leave telemetry out
     unread: Callable[[ClusterSnapshot, Policy], tuple[Gap, ...]] = lambda *_: ()
@@ -103,18 +103,18 @@ class Controller:
         )
         self._fitting = frozenset(id(each) for each in wiring.forecasters if isinstance(each, Fitting))
         self._fits: dict[str, Fit] = {}  # ended fits, by owner, not yet adopted
-        self._term: int | None = None  # fence of the term that `memory` belongs to
+        self._term: int | None = None  # fence of the term of `memory`
         self._begin()
 
     def _begin(self) -> None:
         """Go on from the saved memory: at the start, and after the term of another controller."""
         self.memory = self._wiring.memory.load() or ControllerMemory()
         self._outcomes: tuple[Outcome, ...] = ()
-        self._late_gaps: tuple[Gap, ...] = ()  # of actuators that could not continue their effects
+        self._late_gaps: tuple[Gap, ...] = ()  # of actuators unable to continue their effects
         self._commands: tuple[Command, ...] = ()  # drained commands, not yet decided on
         self._read_s: float | None = None  # monotonic time of the last decision
         self._known: dict[str, Objects] = {}  # objects of the last trusted list, by view
-        self._listed: dict[str, Shown] = {}  # what the lists of this tick show
+        self._listed: dict[str, Shown] = {}  # the contents of this tick's lists
         self._kept = Kept()  # facts of the last tick
         self.wake_at_s = float("-inf")
         for collector in self._wiring.collectors:
@@ -195,7 +195,7 @@ class Controller:
         )
         intake = IntakeFacts(self.memory, observation, policy, self._kept)
         if intake.clock.doubt or intake.sight.blind:
-            return observation  # no model learns from a snapshot that lost its objects
+            return observation  # no model learns from a snapshot without its objects
         facts = SnapshotFacts(observation=observation, policy=policy, kept=self._kept)
         self._enter("forecast")
         forecasts, silent = self._foresee(now_s, snapshot)
@@ -256,7 +256,7 @@ class Controller:
         demand: list[Forecast] = []
         gaps: list[Gap] = []
         if self._wiring.worker is not None and (ended := self._wiring.worker.ended(now_s)) is not None:
-            self._fits[ended.owner] = ended  # kept until its owner adopts it, which may fail at this tick
+            self._fits[ended.owner] = ended  # kept until its owner adopts it: that may fail at this tick
         for forecaster in self._wiring.forecasters:
             try:
                 forecaster.update(now_s, snapshot)

@@ -119,7 +119,7 @@ def within(limit_s: float) -> Iterator[Limit]:
             raise limit.late() from error
         raise
     else:
-        if limit.over:  # a body without a stated length ends where its connection does
+        if limit.over:  # a body without a stated length ends with its connection
             raise limit.late()
     finally:
         _NOW.reset(token)

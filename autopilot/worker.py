@@ -128,7 +128,7 @@ def in_process(work: FitWork, rules: Forecasting) -> Any:
     Raises `FitError` if it exceeds a limit, ends without a result, or fails. The result is unpickled: it comes from our
     own child through its own pipe. Files on disk are never unpickled.
     """
-    context = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
+    context = multiprocessing.get_context("spawn")  # a fork would copy locks held by other threads
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_fit_alone, args=(sender, work, rules.fit_cpu_s), name="fit", daemon=True)
     try:

@@ -104,7 +104,7 @@ class SimulateOptions:
     slurm: Path | None = None  # folder with the files of a site of Slurm, for the baseline
     journal: Path | None = None
     registry: Path | None = None
-    series: bool = True  # collect what plots need
+    series: bool = True  # collect the data of plots
 
     def __post_init__(self) -> None:
         """Raise `InputError` naming the flag, its value and the allowed values."""

@@ -300,7 +300,7 @@ def answer_of(proposal: Proposal, halted: str = "") -> Answer:
     if not codes:
         return Answer.ACCEPTED
     if codes <= _RECOMMENDS or (not codes.isdisjoint(_BOUND) and codes <= _APPROVES):
-        return Answer.RECOMMENDED  # what is capped or beyond a bound takes no approval
+        return Answer.RECOMMENDED  # nothing capped or beyond a bound takes an approval
     return Answer.NEEDS_APPROVAL if codes <= _APPROVES else Answer.REFUSED
 
 

@@ -99,7 +99,7 @@ def _groups_of(snapshot: ClusterSnapshot, row: int) -> list[tuple[Rollup, tuple[
     """The groups of a workload by level: itself, its service, tenant, queues, pools, and the fleet."""
     found, work, queue = rollups(snapshot, WITH_WORKLOADS), snapshot.workloads, int(snapshot.workloads.queue[row])
     queues = []
-    while queue > ROOT:  # that is the fleet
+    while queue > ROOT:  # the root is the fleet
         queues.append(queue)
         queue = int(snapshot.queues.parent[queue])
     nodes = snapshot.placements.node[snapshot.placements.workload == row]

@@ -27,7 +27,7 @@ class Caller:
 
     name: str
     role: Role
-    subject: str = ""  # who it is at the OpenID Connect provider; "": the owner of a token
+    subject: str = ""  # the subject at the OpenID Connect provider; "": the owner of a token
 
     def may(self, role: Role) -> bool:
         """True if the caller has this role or a higher one. `alerts` is a role beside the others."""

@@ -40,8 +40,8 @@ class Desk:
     answer_s: float = 5.0
     silent_s: float = 60.0  # after this wall time without a tick the service is not ready
     when: When = field(default_factory=When)
-    waiting: Callable[[], str] = lambda: ""  # why another controller decides, "" while this one does
-    hangs: Callable[[], str] = lambda: ""  # why this process ends itself, "" while it ticks
+    waiting: Callable[[], str] = lambda: ""  # reason for another controller's lead, "" while this one decides
+    hangs: Callable[[], str] = lambda: ""  # reason for the end of this process, "" while it ticks
     rearm: Callable[[], str] | None = None  # ends what the watchdog imposed; why it could not, "" where it did
     follower: Follower | None = None  # follows alerts
     history: History = field(default_factory=History)
@@ -52,7 +52,7 @@ class Desk:
     alerts_bytes: int = 1 << 20  # of a delivery of alerts
     metering: Path | None = None  # folder of the metering of this run
     provider: Provider | None = None  # signs people in beside tokens
-    certified: Caller | None = None  # who calls without a token, where the listener demands a client certificate
+    certified: Caller | None = None  # the caller without a token, if the listener demands a client certificate
 
     def latest(self) -> Published:
         """The last tick. Raises 503 before the first one."""

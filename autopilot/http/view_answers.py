@@ -281,7 +281,7 @@ class GpuRow(TypedDict):
     xid: int | None
     mig: bool
     recut: str
-    quarantined: str | None  # why it takes no new work after a change of its MIG geometry
+    quarantined: str | None  # reason for its quarantine after a change of its MIG geometry
     activity_ratio: Number
     workloads: list[HolderRow]
     instances: list[InstanceRow]

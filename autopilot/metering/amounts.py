@@ -27,7 +27,7 @@ class Kind(StrEnum):
     HELD = "held"  # allocated to a workload
     IDLE = "idle"  # free, and pending work could have used it
     FRAGMENTED = "fragmented"  # free, and no pending work could use it in its present shape
-    OUT_OF_USE = "out_of_use"  # free, where no work may start (core/hardware/takes_work.py)
+    OUT_OF_USE = "out_of_use"  # free, but closed to work (core/hardware/takes_work.py)
     GAP = "gap"  # not observed: nothing is known of it
     CAPACITY = "capacity"  # all GPUs, counted from the inventory alone
     RESERVED = "reserved"  # guaranteed to a queue, used or not; a claim, no part of the capacity

@@ -66,7 +66,7 @@ class Calendar:
         found: list[int] = []
         while not found or found[-1] < end:
             found.append(self.ticks(day))
-            day += timedelta(days=1)  # the wall clock of the zone: 23 or 25 h later where it changes
+            day += timedelta(days=1)  # the wall clock of the zone: 23 or 25 h later at a change
         return sorted({*found, *(at for at in more if found[0] < at < found[-1])})
 
     @property

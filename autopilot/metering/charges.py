@@ -34,7 +34,7 @@ class Meter(StrEnum):
 
     USED = "guarantee used"
     UNUSED = "guarantee unused"
-    LENT = "guarantee lent"  # the unused part that work of others held: listed as its burst
+    LENT = "guarantee lent"  # the unused part held by others' work: listed as its burst
     BURST = "burst"
     PREMIUM = "premium"
 

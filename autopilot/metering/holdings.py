@@ -30,7 +30,7 @@ class Seen:
     snapshot: ClusterSnapshot
     parts: Parts
     uids: tuple[str, ...]  # of every workload row
-    started: tuple[tuple[str, tuple[Slot, ...]], ...]  # by id of the workload: the slots on which it was told to run
+    started: tuple[tuple[str, tuple[Slot, ...]], ...]  # by id of the workload: the ordered slots of its start
     stranded_gpus: float  # NaN: not measured
     trusted: bool  # the whole cluster was seen
     inventory: ClusterSnapshot  # the last one in which it was; the capacity of a gap is counted from it

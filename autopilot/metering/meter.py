@@ -96,7 +96,7 @@ class Meter:
         """Begin at the end of the sink; the time up to the first tick is a gap."""
         ended = self._from if self._sink.end is None else self._sink.end
         if ended is not None and ended > now.at:
-            return  # the clock is behind what has been counted
+            return  # the clock is behind the counted time
         self._begin, self._last = now.at if ended is None else ended, now
         if self._begin < now.at:
             edges = self._edges(self._begin, now.at)

@@ -46,8 +46,8 @@ class Extra:
     """Optional input of metering beside the observation."""
 
     counted_w: Mapping[str, float] = field(default_factory=dict)  # by UUID: mean power since the last tick, by counter
-    flops: Mapping[str, float] = field(default_factory=dict)  # by uid: operations per second that the workload reports
-    labels: Mapping[str, str] = field(default_factory=dict)  # by uid: its labels that are metered, as a JSON object
+    flops: Mapping[str, float] = field(default_factory=dict)  # by uid: reported operations per second
+    labels: Mapping[str, str] = field(default_factory=dict)  # by uid: its metered labels, as a JSON object
 
 
 NOTHING = Extra()

@@ -74,13 +74,13 @@ class Prices(BaseModel):
 
     currency: str = Field(pattern=r"^[A-Z]{3}$")
     zone: str = "UTC"  # of the days and months of bills, and of the dates of this file
-    region: str  # of every pool that `pools` does not name
+    region: str  # of every pool absent from `pools`
     regions: dict[str, Region] = Field(min_length=1)
     pools: dict[str, str] = Field(default_factory=dict)
     burst_ratio: Amount = 1.0  # price of a GPU-hour beyond the guarantee / price of a guaranteed one
     mig_premium: Amount = 0.0  # added to the price of a MIG instance, as a part of it
     peak_tflops: dict[str, Amount] = Field(default_factory=dict)  # by GPU model, for the MFU of work that reports FLOPs
-    topology_premium: dict[Level, Amount] = Field(default_factory=dict)  # by the level that the work requires
+    topology_premium: dict[Level, Amount] = Field(default_factory=dict)  # by the required level of the work
     budgets: dict[str, Budget] = Field(default_factory=dict)  # of a calendar month, by tenant
     budget: Budget | None = None  # of a calendar month, of all tenants together
 

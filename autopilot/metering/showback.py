@@ -55,21 +55,21 @@ class Bill:
     measured_gpu_h: float = 0.0
     borrowed_gpu_h: float = 0.0
     lost_gpu_h: float = 0.0
-    reserved_gpu_h: float = 0.0  # of guarantees: what this owner used, and what its queue left unused
-    unused_gpu_h: float = 0.0  # of that, capacity that was free
+    reserved_gpu_h: float = 0.0  # of guarantees: the part used by this owner, and the part its queue left unused
+    unused_gpu_h: float = 0.0  # of that, free capacity
     energy_kwh: float | None = None  # of the site: with the PUE
-    unknown_energy_gpu_h: float = 0.0  # GPU-hours whose energy is not known
-    counted_energy_gpu_h: float = 0.0  # GPU-hours whose energy is by the energy counter
-    averaged_energy_gpu_h: float = 0.0  # GPU-hours whose energy is mean power x time
+    unknown_energy_gpu_h: float = 0.0  # GPU-hours with unknown energy
+    counted_energy_gpu_h: float = 0.0  # GPU-hours with energy by the energy counter
+    averaged_energy_gpu_h: float = 0.0  # GPU-hours with energy as mean power x time
     carbon_kg: float | None = None
     reservation: float = 0.0
     burst: float = 0.0
     premium: float = 0.0
-    list_cost: float = 0.0  # of what it held, or of what was free, at list price
+    list_cost: float = 0.0  # of its held GPUs, or of free ones, at list price
     energy_cost: float | None = None
-    measured_ratio: float | None = None  # measured / allocated: what `active` and `idle` rest on
+    measured_ratio: float | None = None  # measured / allocated: the basis of `active` and `idle`
     kept_ratio: float | None = None  # 1 - lost / allocated
-    mfu_ratio: float | None = None  # reported operations / peak; None where none are reported
+    mfu_ratio: float | None = None  # reported operations / peak; None if none are reported
 
     @property
     def charge(self) -> float:

@@ -38,7 +38,7 @@ class Spending:
     day_begin_s: float  # in the time of the store
     charge: float
     mean_charge: float | None
-    days: int  # whose mean it is
+    days: int  # in that mean
     currency: str
 
     @property

@@ -57,9 +57,9 @@ class _Age(msgspec.Struct):
 class Listed(NamedTuple):
     """The alerts of an Alertmanager."""
 
-    active: tuple[Delivered, ...]  # alerts that it delivers: neither silenced nor inhibited
-    keys: frozenset[Key]  # every alert that fires
-    whole: bool  # an alert that is not among them has ended
+    active: tuple[Delivered, ...]  # delivered alerts: neither silenced nor inhibited
+    keys: frozenset[Key]  # every firing alert
+    whole: bool  # an alert absent from them has ended
 
 
 Reader = Callable[[], Listed]

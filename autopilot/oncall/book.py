@@ -33,7 +33,7 @@ class Stage(StrEnum):
 
     RECEIVED = "received"
     NO_RUNBOOK = "no_runbook"
-    WAITING = "waiting"  # nothing that helps is proposed now
+    WAITING = "waiting"  # nothing helpful is proposed now
     PROPOSED = "proposed"  # a proposal waits for a person
     ACTING = "acting"  # its effects are under way
     VERIFYING = "verifying"  # the effects ended; the cause should go away
@@ -77,8 +77,8 @@ class AlertRecord:
     deliveries: int = 1
     reason: str = ""
     proposals: tuple[str, ...] = ()  # recommendations for it, or under way
-    sent: tuple[str, ...] = ()  # the ids of the plans whose effects are under way
-    acted: tuple[str, ...] = ()  # recommendations whose effects were sent for it while it fired
+    sent: tuple[str, ...] = ()  # the ids of the plans with effects under way
+    acted: tuple[str, ...] = ()  # recommendations with effects sent for it while it fired
     evidence: tuple[Answer, ...] = ()
     verify_by_s: float = float("inf")
     history: tuple[Moment, ...] = field(default_factory=tuple)

@@ -130,7 +130,7 @@ class Round:
             return alert.to(Stage.PROPOSED, reason, self.now_s, proposals=names)
         if alert.stage == Stage.NOT_VERIFIED:
             return alert
-        if self.now_s < alert.verify_by_s < inf:  # what was recommended beside the effects is gone
+        if self.now_s < alert.verify_by_s < inf:  # recommendations beside the effects are gone
             reason = EFFECTS_ENDED + self._who_may(alert, book)
             return alert.to(Stage.VERIFYING, reason, self.now_s, proposals=alert.acted)
         reason = self._why_nothing(book, related) + self._who_may(alert, book)
@@ -265,8 +265,8 @@ class Follower:
         self.book, self.runbooks, self.ask, self._next_tick = book, runbooks, ask, next_tick
         self._record, self._fires = record, fires
         self._missed, self._asks_s, self._problem = True, 0.0, ""
-        self.waiting = 0  # alerts that wait for a person, at the last look
-        self.revision = 0  # counts the looks that changed an alert
+        self.waiting = 0  # alerts waiting for a person, at the last look
+        self.revision = 0  # counts the looks with a change of an alert
         self._stopped, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="oncall", daemon=True)
 
@@ -288,7 +288,7 @@ class Follower:
         self._asks_s = time.monotonic() + ASKS_AGAIN_S
         if missed := self._missed:
             self._missed = False
-        known = [each for each in self.book.open_alerts() if each.firing]  # before it is asked: what comes later is new
+        known = [each for each in self.book.open_alerts() if each.firing]  # before it is asked: later ones are new
         if not missed and not known:
             return
         try:

@@ -98,7 +98,7 @@ class FrontMatter(_Part):
     """The part of a runbook for the service."""
 
     alert: str = Field(pattern=r"^[A-Z][A-Za-z0-9]{1,99}$")
-    subject: Literal["", *SUBJECTS] = ""  # type: ignore[valid-type]  # the label that names the object
+    subject: Literal["", *SUBJECTS] = ""  # type: ignore[valid-type]  # the label of the object
     diagnosis: tuple[Diagnosis, ...] = ()
     actions: tuple[Asked, ...] = ()
     verification: Verification = Verification()

@@ -62,7 +62,7 @@ class Checked(Shown):
         self._gate = gate
         self.entries: dict[int, Entry] = {}
         self._unplaced: dict[int, Placement] = {}
-        self._growing: dict[int, None] = {}  # elastic gangs whose Job asks for more GPUs than they hold
+        self._growing: dict[int, None] = {}  # elastic gangs with fewer GPUs than their Job requests
         self._stopping: dict[int, None] = {}  # evicted, and their pods are not told yet
         self.around: Surroundings
         self.manager: ControllerManager

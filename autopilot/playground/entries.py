@@ -16,11 +16,11 @@ class Entry:
     gates: str = ""
     active: bool = True
     row: Obj = field(default_factory=dict)  # of our check
-    others: list[Obj] = field(default_factory=list)  # of checks that are not ours
+    others: list[Obj] = field(default_factory=list)  # of checks other than ours
     model: int = -1  # of its reservation
     admitted: bool = False
     over: bool = False  # it can never start
-    gpus: int = 0  # that its Job asks for; 0: all of them
+    gpus: int = 0  # requested by its Job; 0: all of them
     placement: Placement | None = None  # since it was admitted
     refused: bool = False  # a check rejected it: Kueue does not queue it again, active or not
     by_owner: bool = False  # its owner was away when it was deactivated, and lets it continue

@@ -59,11 +59,11 @@ class Gang:
     leaving: bool = False  # its pods were told to stop
     shown: dict[Key, Obj] = field(default_factory=dict)  # its pods
     evictions: int = 0
-    checks: Checks | None = None  # where the autopilot acts
-    first_gates: str = ""  # of its annotation when it was created
+    checks: Checks | None = None  # with the autopilot acting
+    first_gates: str = ""  # of its annotation at its creation
     elastic: bool = False  # a lever may change its width
-    born: int = 0  # its incarnation when its pods were made first; a change of its width keeps them
-    numbers: dict[tuple[int, ...], int] = field(default_factory=dict)  # of its pods, by the GPUs that they hold
+    born: int = 0  # its incarnation at the first making of its pods; a change of its width keeps them
+    numbers: dict[tuple[int, ...], int] = field(default_factory=dict)  # of its pods, by their GPUs
 
     def wide(self, whole: int) -> int:
         """GPUs requested by its Job, of `whole`."""
@@ -163,7 +163,7 @@ class GangObjects:
         }
         for row in status["conditions"]:
             row["lastProbeTime"] = row["lastTransitionTime"]
-        runs = gang.runs(holds=held) or (gang.plain and holds)  # Kueue removes the time when it suspends a Job
+        runs = gang.runs(holds=held) or (gang.plain and holds)  # Kueue removes the time as it suspends a Job
         if gang.start_s is not None and ((holds and runs) or gang.end_s is not None):
             status["startTime"] = stamp(self.real_s(gang.start_s))
         if gang.end_s is not None:

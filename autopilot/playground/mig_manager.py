@@ -42,7 +42,7 @@ MANAGER = User(f"system:serviceaccount:{SPACE}:nvidia-mig-manager", ADMIN.groups
 class _Held:
     """Knowledge of one node's manager."""
 
-    acted_on: str  # the last value of the label that it has acted on
+    acted_on: str  # the last handled value of the label
     busy: bool = False
     failed: bool = False  # until the node is repaired
 

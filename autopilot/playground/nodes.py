@@ -50,7 +50,7 @@ class Nodes:
         cuts = any(cluster.hardware.mig)
         self.managed = {row for row in self.row.values() if cuts and self._model(row)}
         """Nodes with a MIG manager: those with GPUs fit for MIG, if the cluster has instances."""
-        self._settled: dict[int, _Offer] = {}  # before the change that is under way
+        self._settled: dict[int, _Offer] = {}  # before the change under way
 
     def node(self, row: int, now_s: float, stored: Obj | None = None) -> Obj:
         """The Node object, with its status; taints of others on the `stored` one stay."""

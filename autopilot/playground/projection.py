@@ -212,7 +212,7 @@ class Projection:
             self._mirror.put("nodes", self.nodes.node(node, now_s, stored))
         self._stale_nodes.clear()
         facts, self._facts = self._facts, {}
-        # what leaves is shown before what takes its place
+        # leaving work is shown before its successor
         for job in sorted(facts, key=lambda each: (self.cluster.held[each] is not None, each)):
             if self.cluster.jobs.service[job] >= 0:
                 self.replicas.show(job, facts[job], now_s, self.real_s(now_s))

@@ -42,7 +42,7 @@ class ReplicaProjection:
         self._services, self._books = services, books
         self._stale: set[int] = set()
         self._sample: dict[int, int] = {}  # any replica of each service, for its shape
-        self.wanted: Callable[[str], int] = lambda _name: 0  # replicas that a service is to have
+        self.wanted: Callable[[str], int] = lambda _name: 0  # wanted replicas of a service
 
     def show(self, job: int, facts: list[Fact | Step], now_s: float, real_s: float) -> None:
         """Bring the pod of one replica to the state of the world; after a stop it is another pod."""

@@ -116,4 +116,4 @@ class Checks:
     selector: dict[str, str] = field(default_factory=dict)  # of the pods, since it was admitted
     tolerations: tuple[Obj, ...] = ()
     since_s: float = 0.0  # seconds since 1970 at its admission
-    gpus: int = 0  # that its Job asks for; 0: all of them
+    gpus: int = 0  # requested by its Job; 0: all of them

@@ -38,7 +38,7 @@ class Manifest:
     seed: int
     scores: Mapping[str, Any] = field(default_factory=dict)
     counted_work: int = 0  # rows x trees of its fits
-    parent: str = ""  # the version that served when this one was made
+    parent: str = ""  # the serving version at the making of this one
     created_s: float = 0.0  # since the epoch
     created_by: str = ""
 

@@ -199,7 +199,7 @@ class Registry:
         `RegistryError` if it exceeds the quota or the disk.
         """
         _known(manifest.kind)
-        _ = manifest.version  # refuses values that are not plain, before anything is written
+        _ = manifest.version  # refuses other than plain values, before anything is written
         data = pack(content)
         with locked(self.folder):
             made = replace(
@@ -340,7 +340,7 @@ class Registry:
         pointer = self.pointer(kind)
         if pointer.problems:
             return {*pointer.serving, *newest}
-        serves = self.serve(kind).manifest  # an older one where the last ones cannot serve
+        serves = self.serve(kind).manifest  # an older one if the last ones cannot serve
         return {*pointer.serving[-keep:], *newest[:keep], *([] if serves is None else [serves.version])}
 
     def used_bytes(self) -> int:

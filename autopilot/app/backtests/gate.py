@@ -34,11 +34,11 @@ class Judged:
     """A verdict and its subject."""
 
     run: str
-    version: str  # of the candidate in the registry, or `code ...` where only code was judged
+    version: str  # of the candidate in the registry, or `code ...` if only code was judged
     champion: str  # version it was compared with; "" for none
     verdict: GateVerdict
     notes: tuple[str, ...]
-    written: int  # cases that were missing from the book, or different in it
+    written: int  # cases missing from the book, or different in it
 
 
 def open_evidence(registry: Registry, kind: str) -> tuple[GateEvidence, str, tuple[str, ...]]:

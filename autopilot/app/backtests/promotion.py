@@ -50,7 +50,7 @@ class Promoter:
         """Load the serving versions as champions; an unusable one is skipped, see `notes`."""
         self._registry = registry
         self._version: dict[str, str] = {}
-        self._current: dict[str, str] = {}  # differs from that version where it was skipped
+        self._current: dict[str, str] = {}  # differs from that version if it was skipped
         self.notes: tuple[str, ...] = ()
         self.champion = self._serving(BURSTS, lambda _, content: Boosting.from_content(content, ask_of()))
         self.boosted = self._serving(

@@ -93,7 +93,7 @@ def _draw(plot: Plot, place: Path | None, name: str) -> Path:
 
 def _job(found: JobRecord) -> tuple[dict[str, Any], list[str], Plot | None]:
     now = found.now
-    assert now is not None  # noqa: S101 - a record without it is refused where it is read
+    assert now is not None  # noqa: S101 - a record without it is refused at its reading
     after = f" after {format_duration(now.ran_s)} on its GPUs" if now.ran_s else ""
     lines = [
         f"job {now.job} of {now.tenant}, {counted(now.gpus, 'GPU')}: {_STATES[now.state]}{after} "

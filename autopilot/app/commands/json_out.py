@@ -57,7 +57,7 @@ def write_lines(place: Path, documents: Iterable[Mapping[str, Any]]) -> None:
     if place == STDOUT:
         for line in lines:
             sys.stdout.write(line)
-        sys.stdout.flush()  # a process that follows the file sees whole lines
+        sys.stdout.flush()  # a process following the file sees whole lines
         return
 
     def fill(file: Path) -> None:

@@ -40,7 +40,7 @@ class Arrivals:
     pool: list[str] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
-    expected: ExpectedMix | None = None  # the forecast that the latest decision had
+    expected: ExpectedMix | None = None  # the forecast of the latest decision
 
     def see(self, observation: Observation) -> None:
         """Take in one tick. Work present at the first tick was submitted before the journal began, unless it has a

@@ -38,7 +38,7 @@ def person(given: str | None) -> str:
         return given
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container whose user has no name
+    except (OSError, KeyError):  # a container with a nameless user
         return "unknown"
 
 
@@ -240,7 +240,7 @@ def promote_model(folder: Path | None, name: str, by: str | None, why: str, *, f
     registry = open_registry(folder)
     manifest = registry.find(name)
     current = registry.pointer(manifest.kind).current
-    serves = registry.serve(manifest.kind).manifest  # another version where the current one cannot serve
+    serves = registry.serve(manifest.kind).manifest  # another version if the current one cannot serve
     problem = gate_problem(registry, manifest, "" if serves is None else serves.version)
     if problem and not force:
         raise InputError(

@@ -71,7 +71,7 @@ def _note_work(rows: dict[str, dict[str, Any]], snapshot: ClusterSnapshot, now_s
         state, start_s = State(int(work.state[at])), float(work.start_s[at])
         row["_ended"] = ended = state in (State.SUCCEEDED, State.FAILED)
         if not ended:
-            row["_served_s"] = float(work.served_s[at])  # what earlier stays have kept
+            row["_served_s"] = float(work.served_s[at])  # progress kept from earlier stays
             if isfinite(start_s):
                 row["_start_s"] = start_s
         if state == State.PENDING or row["_start_s"] is None:

@@ -35,9 +35,9 @@ class Sized:
     """The answer for one policy. `nodes` is None if not even the most nodes meet the target."""
 
     nodes: int | None
-    tries: tuple[Try, ...]  # in the order in which they ran
+    tries: tuple[Try, ...]  # in the order of their runs
     checked: bool  # one more node meets the target too
-    uneven: tuple[int, ...]  # sizes that miss the target although a smaller one meets it
+    uneven: tuple[int, ...]  # sizes short of the target although a smaller one meets it
 
 
 def wait_p90_s(record: Record) -> float:

@@ -63,10 +63,10 @@ class JobNow:
     model: str
     made_s: float
     levels: tuple[float, ...]
-    total_s: tuple[float, ...]  # empty where the model abstains
+    total_s: tuple[float, ...]  # empty if the model abstains
     left_s: tuple[float, ...]
     history: int
-    index_per_s: float  # the recorded hazard index; NaN where the run gave none
+    index_per_s: float  # the recorded hazard index; NaN if the run gave none
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class JobRecord:
     """A journal's record of the run times of its jobs, and of one of them."""
 
     now: JobNow | None = None
-    hazards: JobHazards | None = None  # when the job was last seen before its end
+    hazards: JobHazards | None = None  # as last seen before the end of the job
     promises: list[JobPromise] = field(default_factory=list)
 
 
@@ -105,7 +105,7 @@ class DemandRecord:
     last: Forecast | None = None
     row: int = 0
     at_s: float = float("nan")
-    whole_s: float = float("nan")  # time of the last forecast that was complete
+    whole_s: float = float("nan")  # time of the last complete forecast
     promises: list[DemandPromise] = field(default_factory=list)
     rates: list[tuple[float, float]] = field(default_factory=list)  # (time, rate of the minute before it)
     abstained: dict[str, int] = field(default_factory=dict)  # reason -> forecasts

@@ -42,7 +42,7 @@ class Life:
     end_s: float = nan
     end_state: State | None = None  # None: it was gone at `end_s`
     gpus: int = 0
-    width: str = ""  # what it asks for in words
+    width: str = ""  # its request in words
     stretches: list[Stretch] = field(default_factory=list)
     unknown: str = ""  # why it is not known whether it is there, at the latest tick that does not show it
     _code: str = UNDER_WAY

@@ -50,8 +50,8 @@ class Past:
 
     workload: str
     events: list[Event] = field(default_factory=list)
-    recent: deque[DecisionRecord] = field(default_factory=lambda: deque(maxlen=RECENT))  # decisions that concern it
-    stops: Counter[str] = field(default_factory=Counter)  # how often it was displaced, by kind
+    recent: deque[DecisionRecord] = field(default_factory=lambda: deque(maxlen=RECENT))  # decisions about it
+    stops: Counter[str] = field(default_factory=Counter)  # number of its displacements, by kind
     _proposals: dict[str, Proposal] = field(default_factory=dict)
     _instructed: dict[str, Instruction] = field(default_factory=dict)
 

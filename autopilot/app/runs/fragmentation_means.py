@@ -18,7 +18,7 @@ class _Pool:
     """The values of one pool."""
 
     free_gpus: list[float] = field(default_factory=list)
-    index: list[float] = field(default_factory=list)  # where the mix is known
+    index: list[float] = field(default_factory=list)  # if the mix is known
     by_cause: list[dict[str, float]] = field(default_factory=list)
 
     def take_in(self, found: PoolFragmentation) -> None:

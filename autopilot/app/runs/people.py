@@ -32,11 +32,11 @@ class Given:
 
     proposal: Proposal
     at_s: float
-    shown_s: float  # when this recommendation was first shown
+    shown_s: float  # first time of this recommendation
     plans: dict[str, tuple[float, float]] = field(default_factory=dict)
     waits: bool = True  # the gang that is to start still waits; of other wishes: it is still proposed
     waiting: bool = False  # its object was seen to wait
-    held: str = "not proposed any more"  # why it was not carried out, at the last tick
+    held: str = "not proposed any more"  # reason against carrying it out, at the last tick
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class People(ABC):
     given: list[Given] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)  # sentences
     ids: dict[tuple[str, int], set[str]] = field(default_factory=lambda: defaultdict(set))  # by object and hour
-    first_s: dict[str, float] = field(default_factory=dict)  # recommendation -> when it was first shown
+    first_s: dict[str, float] = field(default_factory=dict)  # recommendation -> its first time
     _sent: list[Command] = field(default_factory=list)
     _number: int = 0
 
@@ -160,9 +160,9 @@ class Somebody(People):
     """Looks every `LOOK_S`, and decides about one card after another: a group of equal recommendations is one."""
 
     look_s: float = 0.0  # of the next look
-    cards: list[str] = field(default_factory=list)  # groups that are left to read
-    reading: dict[str, Proposal] = field(default_factory=dict)  # recommendations on the card that is read
-    done_s: float = 0.0  # when it is read
+    cards: list[str] = field(default_factory=list)  # groups left to read
+    reading: dict[str, Proposal] = field(default_factory=dict)  # recommendations on the card being read
+    done_s: float = 0.0  # time of the end of its reading
 
     def decide(self, open_: dict[str, Proposal], now_s: float) -> None:
         """Read, then approve the read proposals."""

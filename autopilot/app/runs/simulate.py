@@ -58,7 +58,7 @@ class PolicyOutcome:
     run: PolicyRun | None = None
     journal: Path | None = None
     reproduced: Mapping[str, Any] = field(default_factory=dict)  # a baseline beside recorded starts
-    passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
+    passed_over: tuple[str, ...] = ()  # unusable versions in the registry, with the reason
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class SimulationOutcome:
     setting: Setting
     policies: list[PolicyOutcome] = field(default_factory=list)
     interrupted: bool = False
-    failure: str = ""  # why the run ended early, where an earlier policy was done
+    failure: str = ""  # reason for an early end of the run, after an earlier policy was done
     not_run: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class Running:
     controller: Controller
     occupants: Occupants | None
     journal: SqliteJournal | NoJournal
-    passed_over: tuple[str, ...] = ()  # versions in the registry that cannot serve, and why
+    passed_over: tuple[str, ...] = ()  # unusable versions in the registry, with the reason
 
     def works(self, job: int, now_s: float) -> bool:
         """True if the GPUs of a job worked in the last half hour, or if nothing is measured."""
@@ -227,7 +227,7 @@ def _demand(managed: Managed, keep: Promoter | None) -> list[Forecaster]:
     if managed.services is None or not managed.policy.modes.on(Effect.FLOOR):
         return []
     from autopilot.app.backtests.gate import bootstrap_rng
-    from models.bursts import Bursts  # imports the libraries that its models need
+    from models.bursts import Bursts  # imports the libraries of its models
 
     return [Bursts(managed.seed, gate=bootstrap_rng if keep else None, champion=keep.champion if keep else None)]
 

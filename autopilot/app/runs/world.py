@@ -67,9 +67,9 @@ class World:
     first_unusable: Mapping[str, str] = field(default_factory=dict)  # by reason, the first such row of the job file
     services: Services = field(default_factory=Services)
     notes: tuple[str, ...] = ()
-    start_s: float | None = None  # seconds since 1970 at which the run starts; None: the input has no dates
+    start_s: float | None = None  # start of the run, in seconds since 1970; None: the input has no dates
     slurm: Callable[[tuple[Node, ...]], SlurmSite] = SlurmSite  # of these nodes, for the baseline `slurm`
-    recorded: Mapping[str, Any] | None = None  # figures of the starts that the job file has
+    recorded: Mapping[str, Any] | None = None  # figures of the starts in the job file
     starts: Recorded | None = None  # these starts
     _jobs: Jobs = field(default_factory=Jobs)
 
@@ -125,7 +125,7 @@ def build_world(options: SimulateOptions) -> World:
     slurm: Callable[[tuple[Node, ...]], SlurmSite] = SlurmSite
     if options.slurm is not None:
         slurm = partial(read_site, options.slurm, start_s=start_s, timezone=options.timezone)
-        slurm(tuple(Node(str(name), 0) for name in inventory.nodes.id))  # what is wrong in it shows before a long run
+        slurm(tuple(Node(str(name), 0) for name in inventory.nodes.id))  # its mistakes show before a long run
     jobs = (
         jobs_from_trace(trace, inventory, jitter_ratio=options.jitter_ratio, seed=seed) if trace is not None else Jobs()
     )

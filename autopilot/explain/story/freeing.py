@@ -119,7 +119,7 @@ def _room_prospect(gang: Waiting) -> str:
     alone = room_by_forecast(replace(ctx, plan=replace(ctx.plan, held=[])), gang.at, gang.shape)
     parts = []
     for held in reserved[:SHOWN_NAMES]:
-        at = np.flatnonzero(ctx.pending == held.row)  # none for a hold that is for no one gang
+        at = np.flatnonzero(ctx.pending == held.row)  # none for a hold without a gang of its own
         runs_s = float(ctx.run_low_s[at[0]]) if len(at) else inf
         how_long = (
             f"for {format_duration(runs_s)} by forecast" if isfinite(runs_s) else "for how long nothing foretells"

@@ -49,7 +49,7 @@ def _too_large(ctx: Context, shape: Shape) -> str:
     members = np.minimum(members_on(shape, gpus.astype(np.int32)), host_members(shape, cpu, memory)).astype(np.int64)
     level = level_of(nodes, shape.topology)
     most = int(members.sum()) if level is None else int(np.bincount(level - level.min(), members).max())
-    if most >= shape.members:  # a last member that is smaller is not judged
+    if most >= shape.members:  # a smaller last member is not judged
         return ""
     if shape.topology == Topology.SPREAD:
         return f"its {shape.members} members want a node each, and {counted(most, 'node')} suit it"

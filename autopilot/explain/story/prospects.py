@@ -49,7 +49,7 @@ def endings(ctx: Context) -> list[Ending]:
         layout = ctx.whatif.layout_of(row)
         if len(layout):
             end_s = float(ctx.end_s[row])
-            started = not isfinite(end_s)  # then the books know when its GPUs come free
+            started = not isfinite(end_s)  # then the books know the time of its free GPUs
             free_s = float(ctx.plan.gpu_free_at_s[layout.gpu].max()) if started else end_s
             found.append(Ending(row, _gpus(layout), free_s if isfinite(free_s) else inf))
     return sorted(found, key=lambda each: (each.end_s, each.row))

@@ -256,7 +256,7 @@ def _waits(ctx: Context, row: int, decision: Decision, watch: Watch) -> list[str
     least = ctx.pending_table.least_gpus[at]
     why = Miss(CODES[ctx.plan.code[at]], float(ctx.plan.value[at]), float(ctx.plan.threshold[at]))
     quota = why if why.code in QUOTA_CODES else None
-    if quota is None and ctx.quota.rules.keeps is None:  # else the books hold what is kept for this very gang
+    if quota is None and ctx.quota.rules.keeps is None:  # else the books hold the room kept for this very gang
         quota = ctx.may_start(at, least)
     gang = Waiting(
         ctx,

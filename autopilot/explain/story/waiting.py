@@ -45,7 +45,7 @@ class Waiting:
     shape: Shape  # at its least width
     claim: Claim
     why: Miss  # as the decision has it
-    quota: Miss | None  # why its quota lets it start on no GPU at all, idle or not
+    quota: Miss | None  # quota's reason against its start on any GPU, idle or not
     use_before: Sequence[Sequence[float]]
 
     @property

@@ -52,7 +52,7 @@ async def deliver(desk: Asked, caller: Deliverer, request: Request) -> dict[str,
     now_s = desk.clock_s()
     if refused:
         log.warning("alerts of a delivery cannot be read", sender=caller.name, alerts=len(refused), first=refused[0])
-    if truncated:  # set before the alerts are stored, so that the follower reads the others with them
+    if truncated:  # set before the alerts are stored, so the follower reads the others with them
         log.warning("delivery was truncated by its sender", missing=truncated, fix="raise max_alerts of the receiver")
         follower.missed()
 

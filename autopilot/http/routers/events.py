@@ -63,7 +63,7 @@ class _Stream(EventSourceResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._open_now[self._who] -= 1
-            self._open_now += Counter()  # forget who has none
+            self._open_now += Counter()  # forget callers without one
 
 
 async def _news(desk: Desk, cookie: str | None) -> AsyncIterator[ServerSentEvent]:
