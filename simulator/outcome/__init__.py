@@ -1,1 +1,1 @@
-"""Results of a run: documents, rows, and how single jobs fared."""
+"""Results of a run: documents, rows, and the outcomes of single jobs."""

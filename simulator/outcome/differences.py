@@ -1,4 +1,4 @@
-"""Why simulated starts differ from recorded ones, as far as the recorded starts and ends tell."""
+"""Causes of differences between simulated and recorded starts, as far as the recorded starts and ends tell."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Steps:
         return found
 
     def share(self, most: float, from_s: float, to_s: float) -> float:
-        """The share of a time in which the number is at most that."""
+        """The share of a time with the number at or below `most`."""
         first, last = np.searchsorted(self.at_s, (from_s, to_s), side="right")
         edges = np.concatenate(([from_s], self.at_s[first:last], [to_s]))
         low = self.now(edges[:-1]) <= most
@@ -57,15 +57,15 @@ class Steps:
 
 @dataclass(slots=True)
 class Differences:
-    """The causes of differences from what was recorded."""
+    """The causes of differences from the recorded starts."""
 
     recorded: Recorded
     _steps: dict[tuple[str, str], Steps] = field(default_factory=dict)
 
     def causes(self, rows: npt.NDArray[np.intp], start_s: Floats) -> list[dict[str, Any]]:
-        """The causes that the jobs in `rows` seem to have, the largest first, with their share of the difference.
+        """The apparent causes of the jobs in `rows`, the largest first, with their share of the difference.
 
-        The difference of a job is the time between its two starts; of one that never started its recorded wait.
+        The difference of a job is the time between its two starts; of a never started one, its recorded wait.
         """
         recorded = self.recorded
         off_s = np.abs(start_s - recorded.start_s)[rows]
@@ -89,7 +89,7 @@ class Differences:
         return sorted(found.values(), key=lambda each: -each["difference_s"])
 
     def _cause(self, job: int, start_s: float) -> tuple[str, str]:
-        """The cause for one job, and the group that is at its limit."""
+        """The cause for one job, and the group at its limit."""
         recorded = self.recorded
         theirs_s = float(recorded.start_s[job])
         if np.isnan(start_s):
@@ -122,15 +122,15 @@ class Differences:
         return "held", ""
 
     def _models(self, job: int) -> tuple[str, float]:
-        """The GPU models that a job may use, "" for all, and how many GPUs they are."""
+        """The usable GPU models of a job, "" for all, and their number of GPUs."""
         models = str(self.recorded.models[job])
         counts = self.recorded.gpus_by_model
         named = [name for name in models.split("|") if name in counts]
         return ("|".join(named), float(sum(counts[name] for name in named or counts)))
 
     def _busy(self, kind: str, name: str) -> Steps:
-        """GPUs that recorded work held: work of a group, work that may have held some `models` ("": any), or `only`
-        work that must have.
+        """GPUs held by recorded work: work of a group, work that may have held some `models` ("": any), or `only`
+        work bound to them.
         """
         if (kind, name) not in self._steps:
             held = self.recorded.held()

@@ -1,6 +1,6 @@
-"""How single jobs fared: the longest waits, the most stops, and the jobs that finished later than under another policy.
+"""Outcomes of single jobs: the longest waits, the most stops, and the jobs finished later than under another policy.
 
-A mean hides the jobs that pay for it. Every policy is compared with the same reference run, job by job.
+A mean hides the jobs paying for it. Every policy is compared with the same reference run, job by job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REFERENCES = ("fifo-skip", "fifo")
 
 
 def submitted_jobs(simulated: Simulated) -> list[int]:
-    """Rows of the jobs that were submitted; replicas of services are not jobs."""
+    """Rows of the submitted jobs; replicas of services are not jobs."""
     cluster = simulated.cluster
     return [
         job
@@ -33,7 +33,7 @@ def submitted_jobs(simulated: Simulated) -> list[int]:
 
 
 def waited_s(simulated: Simulated, job: int) -> float:
-    """Total wait of a job (JCT - duration); for one that did not end, its time without progress so far."""
+    """Total wait of a job (JCT - duration); for an unfinished one, its time without progress so far."""
     cluster = simulated.cluster
     submit_s, end_s = cluster.jobs.submit_s[job], cluster.end_s[job]
     if isfinite(end_s):
@@ -44,7 +44,7 @@ def waited_s(simulated: Simulated, job: int) -> float:
 
 
 def job_block(simulated: Simulated, job: int) -> dict[str, Any]:
-    """One job as an entry of the lists; `total_wait_s` is so far where `finished` is false."""
+    """One job as an entry of the lists; `total_wait_s` is the wait so far if `finished` is false."""
     cluster, jobs, accounts = simulated.cluster, simulated.cluster.jobs, simulated.accounts
     start_s = cluster.first_start_s[job]
     return {
@@ -69,7 +69,7 @@ def longest_waits(simulated: Simulated) -> list[dict[str, Any]]:
 
 
 def evictions(simulated: Simulated) -> dict[str, Any]:
-    """How often jobs were stopped and waited again (evicted, moved, recovered, hit by a fault): mean, maximum, and the
+    """Stops of jobs with another wait (evicted, moved, recovered, hit by a fault): mean, maximum, and the
     job with the maximum.
     """
     counts = [(simulated.cluster.evictions[job], -job) for job in submitted_jobs(simulated)]
@@ -82,9 +82,9 @@ def evictions(simulated: Simulated) -> dict[str, Any]:
 
 
 def fared_worse(simulated: Simulated, reference: Simulated, name: str) -> dict[str, Any]:
-    """The jobs that finished later than under the reference `name`, by the end of each; worst first.
+    """The jobs finished later than under the reference `name`, by the end of each; worst first.
 
-    Compared are the jobs that ended under both. `unfinished` are those that ended under the reference only.
+    Compared are the jobs ended under both. `unfinished` are those ended under the reference only.
     """
     ours, theirs = simulated.cluster, reference.cluster
     later: list[tuple[float, int]] = []

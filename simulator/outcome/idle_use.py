@@ -1,7 +1,7 @@
-"""What owners who went away left unused, and what of it others used meanwhile.
+"""GPU time left unused by absent owners, and its use by others meanwhile.
 
-Idle are the GPUs of work whose owner is away: those that it holds, and those that it held when it was suspended. What a
-suspension freed counts as returned only as far as other work used it: at each moment, free GPUs of the cluster are
+Idle are the GPUs of work with its owner away: those it holds, and those it held at its suspension. GPUs freed by a
+suspension count as returned only as far as other work used them: at each moment, free GPUs of the cluster are
 counted as those of suspended work first.
 """
 
@@ -35,7 +35,7 @@ class IdleUse:
 
     @property
     def returned_ratio(self) -> float | None:
-        """Idle GPU-seconds that others used; None without any idle ones."""
+        """The part of the idle GPU-seconds used by others; None without any idle ones."""
         idle_gpu_s = self.held_gpu_s + self.freed_gpu_s
         return self.returned_gpu_s / idle_gpu_s if idle_gpu_s > 0 else None
 

@@ -1,15 +1,15 @@
-"""Where the capacity went up to the last arrival: what the SMs did, the causes of the rest, and the bound.
+"""The use of the capacity up to the last arrival: the active SMs, the causes of the rest, and the bound.
 
-The parts are GPU-seconds and add up to the capacity. Work that is stopped and repeats what it lost counts as active
-each time, as its telemetry does.
+The parts are GPU-seconds and add up to the capacity. Repeated work after a stop counts as active each time,
+as its telemetry does.
 
 The bound is that of `simulator.running.accounting.served_gpu_s`, weighted by SM activity. Work of the highest activity
-goes first, so the GPUs that work of at least a level can use are those of a cluster that has no other work, and
+goes first, so the GPUs usable by work of at least a level are those of a cluster without other work, and
 
     bound = sum over levels of (level - next lower level) x GPU-seconds served of work at or above the level
 
-No schedule does more: at each level, its work at or above the level uses at most what is served. An owner who is away
-asks for nothing. Replicas of services arrive when they started, since their number depends on the policy.
+No schedule does more: at each level, its work at or above the level uses at most the served part. An absent owner
+asks for nothing. Replicas of services arrive at their start, since their number depends on the policy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEVEL_STEP = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """One stay of work on GPUs. `level`: SM activity once it is ready; `away`: when its owner is away."""
+    """One stay of work on GPUs. `level`: SM activity once it is ready; `away`: the absences of its owner."""
 
     queue: str
     from_s: float
@@ -47,7 +47,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Work as it would run if it started when it arrived, in parts that work without a break."""
+    """Work as it would run if it started at its arrival, in parts without a break."""
 
     from_s: float
     to_s: float
@@ -80,7 +80,7 @@ def real_use(
     gpus: float,
     until_s: float,
 ) -> RealUse:
-    """All of it. `waiting` are the GPUs that waiting work asks for, `guarantees` those of each queue."""
+    """All of it. `waiting` are the GPUs requested by waiting work, `guarantees` those of each queue."""
     held = [(each.from_s, each.to_s, each.gpus) for each in stays]
     idle = [span for each in stays for span in each.idle_spans()]
     start_up = area_gpu_s([(each.from_s, min(each.ready_s, each.to_s), each.gpus) for each in stays], until_s)
@@ -114,7 +114,7 @@ def real_use(
 
 
 def _borrowed_gpu_s(stays: Sequence[Occupancy], guarantees: Mapping[str, float], until_s: float) -> float:
-    """Held without an owner above the guarantees; what a queue holds above its guarantee is counted as idle first."""
+    """Held without an owner above the guarantees; GPUs of a queue above its guarantee are counted as idle first."""
     by_queue: dict[str, list[Occupancy]] = {}
     for each in stays:
         by_queue.setdefault(each.queue, []).append(each)
@@ -130,7 +130,7 @@ def _borrowed_gpu_s(stays: Sequence[Occupancy], guarantees: Mapping[str, float],
 
 
 def _bound(offers: Sequence[Offer], gpus: float, until_s: float) -> tuple[float, float]:
-    """The most SM-active GPU-seconds, and the GPU-seconds of work that it serves."""
+    """The most SM-active GPU-seconds, and the GPU-seconds of work served by it."""
     rows = [(each.from_s, each.to_s, each.gpus, each.level) for each in offers if each.level > 0 and each.gpus > 0]
     if not rows:
         return 0.0, 0.0

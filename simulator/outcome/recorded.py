@@ -1,4 +1,4 @@
-"""What a job file says of its own starts: the column "as recorded" beside the policies, and each start."""
+"""The starts recorded in a job file: the column "as recorded" beside the policies, and each start."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from simulator.traces.slurm.replay import LOST
 
 
 def recorded_result(trace: JobTrace, gpus: int) -> dict[str, Any] | None:
-    """The figures of a policy's block that follow from recorded starts and ends; None where the file has none.
+    """The figures of a policy's block by recorded starts and ends; None if the file has none.
 
-    They are of the jobs that are replayed, on whatever the real cluster was: `gpus` of the simulated one are the
+    They are of the replayed jobs, on the real cluster of their time: `gpus` of the simulated one are the
     capacity. MIG slices are no GPUs, so with them the shares of the capacity are unknown.
     """
     start, end = (trace.amounts(name) for name in ("start_s", "end_s"))
@@ -61,10 +61,10 @@ def recorded_result(trace: JobTrace, gpus: int) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The starts in a job file, one entry for each of its jobs, in order; NaN where the file has none.
+    """The starts in a job file, one entry for each of its jobs, in order; NaN if the file has none.
 
-    `groups`: by kind (`user`, `account`, `partition`, `qos`) the name that each job has, "" for none. `gpus_by_model`:
-    of the simulated cluster; `node_gpus`: of its widest node. `eligible`: the file says when jobs became eligible.
+    `groups`: by kind (`user`, `account`, `partition`, `qos`) the name of each job, "" for none. `gpus_by_model`:
+    of the simulated cluster; `node_gpus`: of its widest node. `eligible`: the file has the times of eligibility.
     """
 
     submit_s: Floats
@@ -86,7 +86,7 @@ class Recorded:
         return np.isfinite(self.start_s) & (self.start_s >= self.submit_s)
 
     def held(self) -> npt.NDArray[np.float64]:
-        """When GPUs were held: row, from, to and GPUs. A requeued job held them in each run."""
+        """The holds of GPUs: row, from, to and GPUs. A requeued job held them in each run."""
         end_s = np.where(np.isnan(self.end_s), self.start_s + self.duration_s, self.end_s)  # running: as assumed
         ran = self.known & np.isfinite(end_s) & (self.gpus > 0)
         again = ran & (self.lost_s > 0)
@@ -99,7 +99,7 @@ class Recorded:
 
 
 def recorded_starts(trace: JobTrace, gpus_by_model: Mapping[str, int], node_gpus: int) -> Recorded | None:
-    """The recorded starts of a trace; None where it has none."""
+    """The recorded starts of a trace; None if it has none."""
     start = trace.amounts("start_s")
     found = Recorded(
         submit_s=trace.submit_s,

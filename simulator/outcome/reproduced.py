@@ -1,4 +1,4 @@
-"""How far a policy reproduces the starts that a job file has: the check before any what-if is believed."""
+"""The agreement of a policy with the starts of a job file: the check before any what-if is believed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tolerance_s(recorded: Recorded) -> float:
 
 
 def reproduced(recorded: Recorded, start_s: Floats, stays: Sequence[Stay] | None = None) -> dict[str, Any]:
-    """How far simulated starts are from the recorded ones. `start_s`: NaN where a job never started."""
+    """The distance of simulated starts from the recorded ones. `start_s`: NaN for a job that never started."""
     rows = np.flatnonzero(recorded.known)
     wait_s = (recorded.start_s - recorded.submit_s)[rows]
     got_s = (start_s - recorded.submit_s)[rows]
@@ -72,7 +72,7 @@ def reproduced(recorded: Recorded, start_s: Floats, stays: Sequence[Stay] | None
 
 
 def _block(wait_s: Floats, got_s: Floats, error_s: Floats, near: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """The figures of some jobs; a job that never started counts in the share and in no wait."""
+    """The figures of some jobs; a never started job counts in the share and in no wait."""
     finite = np.sort(error_s[np.isfinite(error_s)])
     there = np.isfinite(got_s)
     return {
@@ -105,7 +105,7 @@ def _partitions(recorded: Recorded, rows: npt.NDArray[np.intp]) -> dict[str, tup
 
 
 def _busy(recorded: Recorded, stays: Sequence[Stay]) -> list[dict[str, Any]]:
-    """GPU-hours held on each day, recorded and simulated; days are of UTC where the file has dates."""
+    """GPU-hours held on each day, recorded and simulated; days are of UTC if the file has dates."""
     theirs = recorded.held()[:, 1:]
     ours = np.array(stays, float).reshape(-1, 3)
     offset_s = recorded.first_s % DAY_S if np.isfinite(recorded.first_s) else 0.0
@@ -132,7 +132,7 @@ def _held(stays: npt.NDArray[np.float64], from_s: float, to_s: float) -> float:
 
 
 def reproduction(by_policy: Mapping[str, Mapping[str, Any]], recorded: Recorded) -> dict[str, Any]:
-    """The report over several policies: which is closest, and whether a what-if can be believed, in one sentence."""
+    """The report over several policies: the closest one, and the belief in a what-if, in one sentence."""
     closest = max(by_policy, key=lambda name: _closeness(by_policy[name]))
     mine = by_policy[closest]
     least_s = tolerance_s(recorded)

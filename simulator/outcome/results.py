@@ -1,6 +1,6 @@
-"""Results of a simulation, as the JSON that `--json` writes and the rows that `--jobs-out` writes.
+"""Results of a simulation, as the JSON of `--json` and the rows of `--jobs-out`.
 
-Keys are only ever added. A value that does not apply or was not measured is null, never 0.
+Keys are only ever added. An inapplicable or unmeasured value is null, never 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCHEMA = "gpu-autopilot/simulation/1"
 
 @dataclass(frozen=True, slots=True)
 class Reservations:
-    """Outcomes of the reservations of a policy that makes them."""
+    """Outcomes of the reservations of a policy with reservations."""
 
     made: int
     kept: int
@@ -39,7 +39,7 @@ class Reservations:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measurements of a run beyond the cluster's own; None where not applicable or not measured."""
+    """Measurements of a run beyond the cluster's own; None if not applicable or not measured."""
 
     active_gpu_s: float | None = None  # SM-active-weighted GPU-seconds
     early_active_gpu_s: float | None = None  # the same up to the last submit
@@ -94,7 +94,7 @@ def policy_result(
     measured: Measured | None = None,
     unusable_by_reason: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The entry of one policy. `unusable_by_reason` counts the rows that the reader of the file refused."""
+    """The entry of one policy. `unusable_by_reason` counts the rows refused by the reader of the file."""
     measured = measured or Measured()
     run, totals = simulated.run, simulated.totals
     all_ = totals.all
@@ -145,7 +145,7 @@ def policy_result(
 
 
 def _utilization(simulated: Simulated, measured: Measured) -> dict[str, Any]:
-    """Ratios over the makespan, and until the last arrival (for a run that was cut before it: until the cut)."""
+    """Ratios over the makespan, and until the last arrival (for a run cut before it: until the cut)."""
     run, totals = simulated.run, simulated.totals
     allocated_s, capacity_s = gpu_s(totals.all.allocated), gpu_s(totals.capacity)
     early_s = min(run.last_submit_s, run.end_s)
@@ -190,14 +190,14 @@ def _disruptions(simulated: Simulated) -> dict[str, Any]:
 
 
 def _stops_per_job(name: str, simulated: Simulated, stops: Mapping[int, int]) -> dict[str, int | None]:
-    """How often jobs were stopped or moved for other work."""
+    """Stops and moves of jobs for other work, per job."""
     ordered = sorted(stops.get(job, 0) for job in submitted_jobs(simulated))
     ratios = {"p50": 0.50, "p99": 0.99, "max": 1.0}
     return {f"{name}_per_job_{level}": quantile(ordered, ratio) for level, ratio in ratios.items()}
 
 
 def _guarantees(simulated: Simulated) -> dict[str, Any] | None:
-    """What queues were owed of their guarantees; None where no queue has one."""
+    """The debts to queues from their guarantees; None if no queue has one."""
     debts = simulated.owed.by_queue
     if not debts:
         return None
@@ -264,7 +264,7 @@ def _tenants(simulated: Simulated, alone_jct_s: Mapping[str, float]) -> dict[str
 
 
 def _worst_slowdown(tenants: Mapping[str, dict[str, Any]]) -> tuple[float | None, str | None]:
-    """The highest slowdown and its tenant; None where no tenant has one."""
+    """The highest slowdown and its tenant; None if no tenant has one."""
     known = [(entry["slowdown"], name) for name, entry in tenants.items() if entry["slowdown"] is not None]
     return max(known, default=(None, None))
 
@@ -316,10 +316,10 @@ def document(setting: Setting, policies: Mapping[str, dict[str, Any]]) -> dict[s
 
 
 def job_rows(policy: str, simulated: Simulated) -> pd.DataFrame:
-    """One row per job; a value that does not apply is empty.
+    """One row per job; an inapplicable value is empty.
 
-    `total_wait_s` is end - submit - duration, empty where the job did not end. `evictions` counts every stop after
-    which the job waited again (including moves, recoveries and faults), `moves` those of them that were moves.
+    `total_wait_s` is end - submit - duration, empty if the job did not end. `evictions` counts every stop after
+    which the job waited again (including moves, recoveries and faults), `moves` the moves among them.
     """
     import pandas as pd
 

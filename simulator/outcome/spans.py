@@ -1,4 +1,4 @@
-"""Sums of spans of time: how many GPUs they hold at a time, and their area."""
+"""Sums of spans of time: their GPUs at a time, and their area."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def area_gpu_s(spans: Sequence[Span], until_s: float) -> float:
 
 
 def steps_of(spans: Sequence[Span], until_s: float) -> Steps:
-    """The GPUs that the spans hold together."""
+    """The GPUs held by the spans together."""
     changes = [
         change
         for from_s, to_s, gpus in spans
@@ -45,7 +45,7 @@ def value_at(steps: Steps, at_s: F64) -> F64:
 
 
 def together(steps: Sequence[Steps], until_s: float) -> tuple[F64, list[F64]]:
-    """The lengths of the intervals in which none of these changes, up to a time, and the values of each in them."""
+    """The lengths of the intervals without any of these changes, up to a time, and the values of each in them."""
     at_s = np.unique(np.concatenate([each[0] for each in steps] + [np.array([0.0, until_s])]))
     at_s = at_s[(at_s >= 0.0) & (at_s <= until_s)]
     return np.diff(at_s), [value_at(each, at_s[:-1]) for each in steps]

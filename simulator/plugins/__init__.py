@@ -1,1 +1,1 @@
-"""Scheduling policies of other people: what they are, what they see, how they are registered, and what runs them."""
+"""Scheduling policies of other people: their protocol, their view, their registration, and their runs."""

@@ -1,7 +1,7 @@
-"""The code of a registered policy: what tells two versions of it apart, and what takes it to another process.
+"""The code of a registered policy: the digest of a version, and its passage to another process.
 
-The digest follows the code as it is loaded, not the files: the policy and the functions, classes and values that it
-reaches, in its own and in other modules. Code of installed libraries counts by name and version.
+The digest follows the code as it is loaded, not the files: the policy and the functions, classes and values in
+its reach, in its own and in other modules. Code of installed libraries counts by name and version.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 
 
 def code_digest(name: str) -> str:
-    """Of the registered policy `name`, as it is loaded now; "" where no policy of that name is registered."""
+    """Of the registered policy `name`, as it is loaded now; "" if no policy of this name is registered."""
     make = maker(name)
     return "" if make is None else _Walk(make).digest()
 
 
 def packed(name: str) -> bytes | None:
-    """The registered policy for `unpack` in another process, with the code that it reaches; None where there is none.
+    """The registered policy for `unpack` in another process, with the code in its reach; None if there is none.
 
-    Raises `InputError` where it cannot be sent.
+    Raises `InputError` if it cannot be sent.
     """
     make = maker(name)
     if make is None:
@@ -62,7 +62,7 @@ def packed(name: str) -> bytes | None:
 
 
 def unpack(name: str, code: bytes) -> None:
-    """Register a policy that another process packed."""
+    """Register a policy packed by another process."""
     register(name, cloudpickle.loads(code))
 
 
@@ -80,7 +80,7 @@ def _by_value(modules: Iterable[types.ModuleType]) -> Iterator[None]:
 
 
 class _Walk:
-    """Visits everything that a policy reaches, each object once."""
+    """Visits everything in the reach of a policy, each object once."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
@@ -122,7 +122,7 @@ class _Walk:
             yield from self._of_object(thing)
 
     def told(self, above: _Walk) -> list[str]:
-        """The parts of one element of a set, whose order is no matter."""
+        """The parts of one element of a set: its order does not matter."""
         self._home, self.modules = above._home, above.modules
         return list(self._parts(self._make))
 
@@ -157,7 +157,7 @@ class _Walk:
                 yield from self._named(found, names)
 
     def _named(self, found: object, names: Sequence[str]) -> Iterator[str]:
-        """What a function names; of a module of the policy's author also what the function uses of it."""
+        """The names in a function; of a module of the policy's author also the parts used by the function."""
         yield from self._parts(found)
         if isinstance(found, types.ModuleType) and self._theirs(found):
             for each in names:
@@ -181,7 +181,7 @@ class _Walk:
         yield from self._parts(code.co_consts)
 
     def _theirs(self, thing: Any) -> bool:
-        """Whether it is code of the policy's author: not ours, not of Python, not of an installed library."""
+        """True if it is code of the policy's author: not ours, not of Python, not of an installed library."""
         name = thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", None) or ""
         top = name.partition(".")[0]
         if top == "builtins":  # made by `exec` in a name space without a name
@@ -199,7 +199,7 @@ class _Walk:
 
 
 def _inner(thing: object) -> object:
-    """What a method, a property or a wrapper of the standard library holds; None for anything else."""
+    """The content of a method, a property or a wrapper of the standard library; None for anything else."""
     if isinstance(thing, types.MethodType):
         return (thing.__func__, thing.__self__)
     if isinstance(thing, staticmethod | classmethod):
@@ -238,7 +238,7 @@ def _content(cell: types.CellType) -> object:
 
 
 def _by_state(thing: object) -> str:
-    """An object of a library by its type and content; by its type alone where it has no content to read."""
+    """An object of a library by its type and content; by its type alone if it has no readable content."""
     kind = f"{type(thing).__module__}.{type(thing).__qualname__}"
     try:
         return f"{kind} {joblib.hash(thing)}"

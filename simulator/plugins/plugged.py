@@ -1,4 +1,4 @@
-"""Runs a policy of somebody else in the engine: what it raises, returns or delays becomes one message."""
+"""Runs a policy of somebody else in the engine: its exceptions, answers and delays become one message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_WAKE_S = 1.0
 
 
 class Plugged:
-    """The scheduler that asks a policy. `name` is the one under which it was registered."""
+    """The scheduler asking a policy. `name` is its registered one."""
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name, self._policy = name, policy
@@ -44,7 +44,7 @@ class Plugged:
         """The view shows it."""
 
     def decide(self, now_s: float) -> float | None:
-        """One call of the policy. Raises `InputError` naming the policy, the virtual time and the line that failed."""
+        """One call of the policy. Raises `InputError` naming the policy, the virtual time and the failed line."""
         self.view.at(now_s)
         try:
             with at_most(self._limit_s):
@@ -66,7 +66,7 @@ class Plugged:
         return max(float(again_s), now_s + LEAST_WAKE_S)
 
     def result(self) -> dict[str, Any]:
-        """The entry `refused` of a policy in the result: how many requests were refused by reason, and the first."""
+        """The entry `refused` of a policy in the result: refused requests counted by reason, and the first ones."""
         return {"refused": {"by_reason": self.view.refusals, "first": [asdict(each) for each in self.view.refused]}}
 
     def _failed(self, now_s: float, what: str) -> InputError:
@@ -78,7 +78,7 @@ _ENGINE = str(Path(__file__).parent.parent)
 
 
 def _line(error: BaseException) -> str:
-    """The innermost line that is not of the simulator; empty where there is none."""
+    """The innermost line outside the simulator; empty if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith((_ENGINE, "<string>")):
             return f" ({frame.filename}, line {frame.lineno})"

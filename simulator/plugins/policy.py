@@ -1,6 +1,6 @@
-"""What a policy of yours is, and what it sees of the cluster.
+"""The protocol of a policy of yours, and its view of the cluster.
 
-A policy has one method, `decide(view)`, which is called after everything that happened at one instant: jobs arrived or
+A policy has one method, `decide(view)`, called after all events of one instant: jobs arrived or
 ended, the hardware changed, or the time came that its last call returned. It starts and evicts work by methods of the
 view. docs/research.md has a tutorial.
 """
@@ -54,7 +54,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Node:
-    """One node. `open` is False where it is down or cordoned: nothing starts there."""
+    """One node. `open` is False if it is down or cordoned: nothing starts there."""
 
     name: str
     gpu_model: str
@@ -65,7 +65,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request of a policy that was not carried out."""
+    """A refused request of a policy."""
 
     at_s: float
     request: str  # start | evict
@@ -76,9 +76,9 @@ class Refused:
 
 @runtime_checkable
 class Policy(Protocol):
-    """A scheduling policy. Each run makes a new one, so what it keeps in its attributes is of one run.
+    """A scheduling policy. Each run makes a new one, so the contents of its attributes are of one run.
 
-    An attribute `decide_limit_s` states how long one call may take in real time; without it that is 30 s.
+    An attribute `decide_limit_s` states how long one call may take in real time; the default is 30 s.
     """
 
     def decide(self, view: View) -> float | None:
@@ -99,7 +99,7 @@ class View:
         self._refusals: Counter[str] = Counter()
 
     def at(self, now_s: float) -> None:
-        """The moment that it shows; the engine calls it."""
+        """Set the moment of the view; the engine calls it."""
         self._now_s = now_s
 
     @property
@@ -109,12 +109,12 @@ class View:
 
     @property
     def waiting(self) -> tuple[Job, ...]:
-        """The jobs that wait, in the order of the input: new ones, and those that were stopped."""
+        """The waiting jobs, in the order of the input: new ones, and stopped ones."""
         return tuple(self._job(row) for row in sorted(self._cluster.pending))
 
     @property
     def running(self) -> tuple[Running, ...]:
-        """The jobs on GPUs, in the order in which they started."""
+        """The jobs on GPUs, in the order of their starts."""
         cluster = self._cluster
         return tuple(
             Running(
@@ -151,25 +151,25 @@ class View:
 
     @property
     def refused(self) -> tuple[Refused, ...]:
-        """The first requests of this run that were refused."""
+        """The first refused requests of this run."""
         return tuple(self._refused)
 
     @property
     def refusals(self) -> dict[str, int]:
-        """How many requests of this run were refused, by reason."""
+        """The number of refused requests of this run, by reason."""
         return dict(self._refusals)
 
     def fits(self, job: Job) -> tuple[int, ...] | None:
-        """The GPUs on which `start(job)` would place it: the fullest nodes that fit. None where it does not fit now."""
+        """The GPUs for the job in `start(job)`: on the fullest fitting nodes. None if it does not fit now."""
         spot = self._spot(_row(job))
         return None if spot is None else tuple(spot.gpus)
 
     def start(self, job: Job, gpus: Sequence[int] | None = None) -> bool:
-        """Start a waiting job, all of it at once; False where nothing was started.
+        """Start a waiting job, all of it at once; False if nothing was started.
 
-        Without `gpus` it is placed on the fullest nodes that fit, and it is no error where it does not fit now, or
-        where its queue is at its limit. With
-        them it starts on exactly these. A start that is not possible is refused, counted, and shown after the run.
+        Without `gpus` it is placed on the fullest fitting nodes, and it is no error if it does not fit now, or if its
+        queue is at its limit. With them it starts on exactly these. An impossible start is refused,
+        counted, and shown after the run.
         """
         row, cluster = _row(job), self._cluster
         if row not in cluster.pending:
@@ -184,7 +184,7 @@ class View:
         return refusal is None or self._refuse("start", row, refusal)
 
     def evict(self, job: Job) -> bool:
-        """Stop a running job; it waits again once it has saved its progress and left. False where it is refused."""
+        """Stop a running job; it waits again once it has saved its progress and left. False if it is refused."""
         row, cluster = _row(job), self._cluster
         if not cluster.jobs.preemptible[row] and row in cluster.holding:
             return self._refuse("evict", row, Refusal.NOT_PREEMPTIBLE)
@@ -204,7 +204,7 @@ class View:
         return False
 
     def _job(self, row: int) -> Job:
-        """The job of a row, made once; again where its owner declared something else meanwhile."""
+        """The job of a row, made once; again if its owner declared something else meanwhile."""
         jobs, found = self._cluster.jobs, self._jobs.get(row)
         slo_class = SLO_CLASS_NAMES[jobs.slo_class[row]]
         if found is None or (found.preemptible, found.slo_class) != (jobs.preemptible[row], slo_class):

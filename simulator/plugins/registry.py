@@ -1,6 +1,6 @@
 """The policies of other people by name: those registered in this process, and those of installed packages.
 
-A package names its policies in its entry points, and they are imported when their name is used:
+A package names its policies in its entry points, and they are imported at the first use of their name:
 
     [project.entry-points."gpu_autopilot.policies"]
     shortest = "my_package.policies:Shortest"
@@ -30,7 +30,7 @@ _registered: dict[str, Make] = {}
 
 
 def register(name: str, make: Make) -> None:
-    """Register a policy in this process; a name that was registered before is replaced. Raises `InputError`."""
+    """Register a policy in this process; a name registered before is replaced. Raises `InputError`."""
     if not _NAME.fullmatch(str(name)) or name.endswith((".yaml", ".yml")):
         raise InputError(
             f"register: {name!r} is no name for a policy; write 1 to 40 of A-Z a-z 0-9 _ . -, a letter first"
@@ -52,7 +52,7 @@ def registered_names() -> tuple[str, ...]:
 
 
 def maker(name: str) -> Make | None:
-    """What makes the policy of that name; None where there is none. Raises `InputError` where it cannot be imported."""
+    """The maker of the policy of this name; None if there is none. Raises `InputError` if it cannot be imported."""
     if name in _registered:
         return _registered[name]
     point = None if name in BASELINES else _installed().get(name)
@@ -70,7 +70,7 @@ def maker(name: str) -> Make | None:
 
 
 def made(name: str) -> Plugged:
-    """A new policy of that name, for one run. Raises `InputError` where it cannot be made."""
+    """A new policy of this name, for one run. Raises `InputError` if it cannot be made."""
     make = maker(name)
     if make is None:
         raise InputError(f"policy {name}: no policy of this name is registered")

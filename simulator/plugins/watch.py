@@ -1,4 +1,4 @@
-"""Ends a call that takes too long, in the thread that makes it."""
+"""Ends an overlong call, in its own thread."""
 
 from __future__ import annotations
 

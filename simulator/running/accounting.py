@@ -1,11 +1,11 @@
-"""Use of GPU time, counted in integers, and the bound on what could have been used.
+"""Use of GPU time, counted in integers, and the bound on its possible use.
 
 The internal unit is one thousandth of a GPU for one tick of virtual time (1/1024 s), so that
 
     capacity = allocated + idle          allocated = useful + lost + overhead
 
-hold exactly, in total and by tenant. Useful is progress that was kept; lost is progress that had to be repeated;
-overhead is the rest of what was allocated (start-up, restore, checkpoint writes).
+hold exactly, in total and by tenant. Useful is kept progress; lost is progress that had to be repeated;
+overhead is the rest of the allocation (start-up, restore, checkpoint writes).
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Accounts:
                 self._lose(share, self._kept[job], fact)
 
     def _early_ticks(self, fact: Stopped, gain: int) -> int:
-        """Ticks of the gain that were made before the last submit."""
+        """Ticks of the gain from before the last submit."""
         last_s = self._last_submit_s
         if fact.halt_s <= last_s:
             return gain
@@ -161,7 +161,7 @@ class Accounts:
         return min(gain, ticks if fact.milli == fact.full_milli else ticks * fact.milli // fact.full_milli)
 
     def _lose(self, share: Share, kept: list[tuple[int, int, int]], fact: Stopped) -> None:
-        """Subtract the progress lost by `fact` from the end of what was kept."""
+        """Subtract the progress lost by `fact` from the end of the kept progress."""
         lost = int(fact.lost_s * TICKS_PER_S)
         while lost > 0 and kept:
             early, late, full = kept.pop()
@@ -194,9 +194,9 @@ class Accounts:
 def utilization_bound(
     submit_s: Sequence[float], duration_s: Sequence[float], gpus: Sequence[float], capacity_gpus: float
 ) -> float:
-    """The largest part of the capacity up to the last submit that any policy could use (arrival-limited).
+    """The largest part of the capacity up to the last submit within reach of any policy (arrival-limited).
 
-    `served_gpu_s` / (G x H), each job from its submit for its duration, H the last submit. NaN when H or G is 0.
+    `served_gpu_s` / (G x H), each job from its submit for its duration, H the last submit. NaN if H or G is 0.
     """
     last_s = max(submit_s, default=0.0)
     if not last_s or not capacity_gpus:
@@ -207,11 +207,11 @@ def utilization_bound(
 
 
 def served_gpu_s(begin_s: F64, end_s: F64, gpus: F64, capacity_gpus: float, until_s: float) -> float:
-    """The most GPU-seconds that work of these times and widths can use up to a time.
+    """The most GPU-seconds usable by work of these times and widths up to a time.
 
     Each piece of work demands its GPUs from its begin to its end, as if it started at once. While the demand exceeds
-    the capacity the excess joins a backlog; otherwise the backlog uses what is free. Served is the demand up to the
-    time minus the backlog that is left then.
+    the capacity the excess joins a backlog; otherwise the backlog uses the free part. Served is the demand up to the
+    time minus the backlog left then.
     """
     at_s = np.minimum(np.concatenate([begin_s, end_s, [until_s]]), until_s)
     changes = np.concatenate([gpus, -gpus, [0.0]])

@@ -1,6 +1,6 @@
 """Effects in the simulated world: the controller's instructions, carried out on the simulated cluster.
 
-`ClusterActuator` does what an instruction asks or returns why not; it judges nothing.
+`ClusterActuator` carries out an instruction or returns the reason of a refusal; it judges nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Way = Callable[[Instruction, float], Outcome]
 
 
 def _outcome(instruction: Instruction, refusal: Refusal | None, done: OutcomeKind, now_s: float) -> Outcome:
-    """`done`, or what the refusal of the cluster means."""
+    """`done`, or the meaning of the cluster's refusal."""
     if refusal is None:
         return Outcome(instruction.id, done, now_s)
     return Outcome(instruction.id, OUTCOMES.get(refusal, OutcomeKind.FAILED), now_s, str(refusal.value))
@@ -157,7 +157,7 @@ class ClusterActuator:
         return Outcome(instruction.id, OutcomeKind.DONE, now_s)
 
     def _ask_for_nodes(self, instruction: Instruction, now_s: float) -> Outcome:
-        """The nodes come later; the request is over when its gang has started."""
+        """The nodes come later; the request is over once its gang has started."""
         request = asked(instruction.operation, Provision)
         reason = self._cluster.growing.ask(request.pool, request.nodes, now_s)
         kind = OutcomeKind.CONFLICT if reason else OutcomeKind.ACCEPTED
@@ -175,7 +175,7 @@ class ClusterActuator:
         return _outcome(instruction, refusal, OutcomeKind.ACCEPTED, now_s)
 
     def _to_job(self, act: Act) -> Way:
-        """The same on a job that is still the object of the instruction."""
+        """The same on a job still the object of the instruction."""
 
         def way(instruction: Instruction, now_s: float) -> Outcome:
             subject = instruction.subject

@@ -1,6 +1,6 @@
 """Observations in the simulated world: the simulated cluster as batches for the controller.
 
-`ClusterCollector` states what the cluster is; it judges nothing.
+`ClusterCollector` states the cluster; it judges nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GONE = -3
 
 
 class ClusterCollector:
-    """Inventory and work of a simulated cluster. Tables that did not change are the same objects again."""
+    """Inventory and work of a simulated cluster. Unchanged tables are the same objects again."""
 
     name = "simulated-cluster"
 
@@ -84,34 +84,34 @@ class ClusterCollector:
         self._stale = True
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Work that ended is shown once more, as ended; work that its owner withdrew is reported deleted."""
+        """Ended work is shown once more, as ended; work withdrawn by its owner is reported deleted."""
         if fact.why in {Why.END, Why.FAIL, Why.SUSPEND}:
             self._ended.append(fact.job)
         elif fact.why is Why.RETIRE:
             self._deleted.append(uid_of("job", fact.job))
 
     def on_declared(self, _fact: Declared) -> None:
-        """What is constant for a job otherwise changed."""
+        """A property constant for most jobs changed."""
         self._static = {}
 
     def on_withdrawn(self, fact: Withdrawn) -> None:
-        """Waiting work that was withdrawn is reported deleted."""
+        """Withdrawn waiting work is reported deleted."""
         self._deleted.append(uid_of("job", fact.job))
 
     # --- tables ---------------------------------------------------------------------------
 
     def collect(self, now_s: float) -> Batch:
-        """The cluster as it is now; work that ended or was deleted since the last call is reported once."""
+        """The cluster as it is now; work ended or deleted since the last call is reported once."""
         batch = self.peek(now_s)
         self.forget(self.mark())
         return batch
 
     def mark(self) -> Mark:
-        """The place after everything that a batch reports now as ended or deleted."""
+        """The place after all work reported now by a batch as ended or deleted."""
         return (self._forgotten[0] + len(self._ended), self._forgotten[1] + len(self._deleted))
 
     def forget(self, mark: Mark) -> None:
-        """Do not report again what was reported before `mark`."""
+        """Never again report the work reported before `mark`."""
         ended, deleted = (there - before for there, before in zip(mark, self._forgotten, strict=True))
         if ended >= 0 and deleted >= 0:
             del self._ended[:ended], self._deleted[:deleted]
@@ -248,7 +248,7 @@ class ClusterCollector:
         )
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
-        """Completion time of each job's newest periodic checkpoint; NaN where it makes none."""
+        """Completion time of each job's newest periodic checkpoint; NaN if it makes none."""
         times_s = np.full(len(rows), np.nan)
         if not self.cluster.physics.checkpoint_interval_s:
             return times_s  # nothing is ever lost between two of them, so there is none to report
@@ -258,12 +258,12 @@ class ClusterCollector:
         return times_s
 
     def _stuck(self, rows: np.ndarray, now_s: float) -> np.ndarray:
-        """Work that was evicted, has exceeded its grace period, and still holds GPUs."""
+        """Evicted work beyond its grace period and still on GPUs."""
         late = [job for job in self.cluster.leaving if self.cluster.stuck(job, now_s)]
         return np.isin(rows, late)
 
     def _stale_since(self, rows: np.ndarray) -> np.ndarray:
-        """Since when a member of each gang is dead while the others hold their GPUs; NaN where none is known to be."""
+        """Time of death of a member of each gang with the others on their GPUs; NaN if none is known to be dead."""
         since_s = np.full(len(rows), np.nan)
         for job, at_s in self.cluster.stale.items():
             if job in self.cluster.hung:
@@ -272,7 +272,7 @@ class ClusterCollector:
         return since_s
 
     def _static_columns(self) -> dict[str, np.ndarray]:
-        """Columns that are constant for a job, over all jobs known so far."""
+        """Columns constant for a job, over all jobs known so far."""
         jobs = self.cluster.jobs
         shapes = [jobs.shapes[code] for code in jobs.shape]
         count = len(jobs)

@@ -51,7 +51,7 @@ class Scheduler(Protocol):
         ...
 
     def on_requeue(self, job: int, now_s: float) -> None:
-        """A job that was stopped (evicted, or hit by a fault) is pending again."""
+        """A stopped job (evicted, or hit by a fault) is pending again."""
         ...
 
     def on_change(self, now_s: float) -> None:
@@ -59,7 +59,7 @@ class Scheduler(Protocol):
         ...
 
     def decide(self, now_s: float) -> float | None:
-        """Act on the cluster; returns when to decide next without an event, or None."""
+        """Act on the cluster; returns the time of the next decision without an event, or None."""
         ...
 
 
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """True when every job that can run has ended."""
+        """True if every runnable job has ended."""
         return not (self.interrupted or self.horizon_reached or self.stuck)
 
 
@@ -98,9 +98,9 @@ class Engine:
         recuts: bool = True,
         on_progress: Callable[[float, int, int], None] | None = None,
     ) -> None:
-        """`stall_s`: give up when wake-ups alone changed nothing for this long. `recuts`: somebody may cut whole GPUs.
+        """`stall_s`: give up after wake-ups alone changed nothing for this long. `recuts`: somebody may cut whole GPUs.
 
-        `ready_wakes`: call the scheduler also when a start-up is over. `on_progress` is called with (virtual seconds,
+        `ready_wakes`: call the scheduler also at the end of a start-up. `on_progress` is called with (virtual seconds,
         jobs ended, jobs in total) from time to time.
         """
         self.cluster, self.scheduler = cluster, scheduler
@@ -129,9 +129,9 @@ class Engine:
         heappush(self._events, (at_s, _CLUSTER_RANK, job, kind, incarnation))
 
     def at(self, at_s: float, action: Action, *, essential: bool = True) -> None:
-        """Call `action(now_s)` at that time, between the ends and the arrivals of the instant.
+        """Call `action(now_s)` at `at_s`, between the ends and the arrivals of the instant.
 
-        An action that is not `essential` does not keep the run alive on its own (a fault generator).
+        A non-`essential` action does not keep the run alive on its own (a fault generator).
         """
         key = self._sequence
         self._sequence += 1
@@ -140,7 +140,7 @@ class Engine:
         heappush(self._events, (max(up_to_grid(at_s), self.now_s), _ACTION_RANK, key, essential, 0))
 
     def submit(self, job: int, now_s: float) -> None:
-        """Submit a job now (a replica of a service, for example). A baseline has no queue for what never fits."""
+        """Submit a job now (a replica of a service, for example). A baseline has no queue for jobs that never fit."""
         self.cluster.submit(job, now_s)
         if self._recuts or job not in self.run_state.never_fits:
             self.scheduler.on_submit(job, now_s)
@@ -165,9 +165,9 @@ class Engine:
         return run
 
     def advance(self, to_s: float) -> None:
-        """Carry out everything up to `to_s` and stay there, for a caller that has a clock of its own.
+        """Carry out everything up to `to_s` and stay there, for a caller with a clock of its own.
 
-        Such a run has no end: no horizon, no progress, and nothing stops when all work is done. Between two calls the
+        Such a run has no end: no horizon, no progress, and nothing stops at the end of all work. Between two calls the
         caller may act on the cluster at `now_s`.
         """
         if not self._begun:
@@ -181,7 +181,7 @@ class Engine:
         self._stop = True
 
     def _begin(self) -> None:
-        """List the arrivals, and the jobs that can never start."""
+        """List the arrivals, and the jobs never able to start."""
         run, jobs = self.run_state, self.cluster.jobs
         arrivals = sorted(range(len(jobs)), key=jobs.submit_s.__getitem__)
         self._arrivals = [job for job in arrivals if jobs.service[job] < 0]
@@ -225,7 +225,7 @@ class Engine:
         return min(arrival_s, self._events[0][0] if self._events else inf, self._wake_s)
 
     def _pass(self, now_s: float) -> bool:
-        """Everything that happens at one instant, then the scheduler where it is due; returns whether it decided."""
+        """All events of one instant, then the scheduler if it is due; returns True if it decided."""
         run, events, arrivals = self.run_state, self._events, self._arrivals
         submit_s = self.cluster.jobs.submit_s
         self.now_s = now_s
@@ -248,11 +248,11 @@ class Engine:
 
     @property
     def _alive(self) -> bool:
-        """Whether an event is pending that could let work start."""
+        """True if a pending event could let work start."""
         return self._essential > 0 or len(self._events) > len(self._actions)
 
     def _handle(self, event: tuple[float, int, int, int, int], now_s: float) -> int:
-        """Carry out one event; returns the number of changes that require a scheduler pass."""
+        """Carry out one event; returns the number of changes in need of a scheduler pass."""
         _, rank, key, kind, incarnation = event
         if rank == _ACTION_RANK:
             self._essential -= kind
@@ -276,7 +276,7 @@ class Engine:
         return int(self.cluster.give_up(key, now_s, incarnation))
 
     def on_stopped(self, fact: Stopped) -> None:
-        """A job left its GPUs: notify the scheduler, and count what is done."""
+        """A job left its GPUs: notify the scheduler, and count ended work."""
         job, why = fact.job, fact.why
         if why in REQUEUED:
             self.scheduler.on_requeue(job, fact.at_s)

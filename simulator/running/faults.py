@@ -1,7 +1,7 @@
-"""Injected faults, by seed: nodes and GPUs that fail, spot nodes that are reclaimed, members of gangs that die, pods
-that do not terminate, lost scrapes, and effects that conflict, fail or come late.
+"""Injected faults, by seed: failing nodes and GPUs, reclaimed spot nodes, dying members of gangs, pods
+stuck in termination, lost scrapes, and effects in conflict, failed or late.
 
-Each source of faults draws from its own generator, named after what fails, so that one more node or scrape changes
+Each source of faults draws from its own generator, named after the failing object: one more node or scrape changes
 nothing for the others.
 """
 
@@ -70,7 +70,7 @@ class FaultOptions:
     delay_s: float = 30.0  # mean delay of those
 
     def __post_init__(self) -> None:
-        """Raise `InputError` naming the field that is out of range."""
+        """Raise `InputError` naming the field out of range."""
         for field in fields(self):
             value = getattr(self, field.name)
             if not value >= 0 or (field.name != "until_s" and value == inf):
@@ -106,7 +106,7 @@ class ViewFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The result of one effect; `delay_s` when it comes late."""
+    """The result of one effect; `delay_s` if it comes late."""
 
     kind: FateKind
     delay_s: float = 0.0
@@ -233,7 +233,7 @@ class Faults:
     # --- gangs and pods -------------------------------------------------------------------
 
     def on_started(self, fact: Started) -> None:
-        """Draw when a member of this gang will die. A gang with spare members continues without one: not injected."""
+        """Draw the death of a member of this gang. A gang with spare members continues without one: not injected."""
         shape, options = self._cluster.jobs.shape_of(fact.job), self.options
         if not shape.whole or not shape.per_member < len(fact.gpus) <= shape.min_gpus:
             return
@@ -250,7 +250,7 @@ class Faults:
             self._engine.at(at_s, die, essential=False)
 
     def _linger_s(self, job: int, incarnation: int, now_s: float) -> float:
-        """How long this work stays when it is evicted now: past its grace period, or as long as it is not stopped.
+        """Stay of this work if it is evicted now (s): past its grace period, or as long as it is not stopped.
 
         0 for most.
         """
@@ -271,7 +271,7 @@ class Faults:
         return options.runs_on_s
 
     def _recut_fate(self, gpu: int, now_s: float) -> tuple[Ending, float]:
-        """How a change of a MIG geometry ends, and the time until it is repaired."""
+        """The end of a change of a MIG geometry, and the time until its repair (s)."""
         options = self.options
         rng = child_generator(self.seed, f"recut/{self._cluster.inventory.gpus.uuid[gpu]}/{now_s:.3f}")
         draw, repair_s = float(rng.random()), max(1.0, float(rng.exponential(options.recut_repair_s)))

@@ -10,7 +10,7 @@ from simulator.world.cluster import Cluster
 
 
 class Oracle:
-    """Forecaster `exact`: the duration that the simulation will give each job."""
+    """Forecaster `exact`: the duration of each job in the simulation."""
 
     name = "exact"
 

@@ -27,7 +27,7 @@ UNITS_PER_GPU_S = MILLI * TICKS_PER_S
 
 @dataclass(slots=True)
 class Debt:
-    """What one queue was owed: thousandths of a GPU times ticks, and its longest spell in seconds."""
+    """The debt to one queue: thousandths of a GPU times ticks, and its longest spell in seconds."""
 
     units: int = 0
     longest_s: float = 0.0
@@ -39,7 +39,7 @@ class Debt:
 
 
 class Owed:
-    """Observes a cluster and adds up what each queue with a guarantee is owed."""
+    """Observes a cluster and adds up the debt to each queue with a guarantee."""
 
     def __init__(self, cluster: Cluster, specs: Sequence[QueueSpec]) -> None:
         """Nobody waits. `specs` are the queues of the cluster file."""
@@ -60,7 +60,7 @@ class Owed:
 
     @property
     def by_queue(self) -> dict[str, Debt]:
-        """The debts by name of the queue; empty where no queue has a guarantee."""
+        """The debts by name of the queue; empty if no queue has a guarantee."""
         return {self._owners.name[queue]: debt for queue, debt in self.debts.items()}
 
     # --- facts ----------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Owed:
             self._wait(fact.job, fact.at_s)
 
     def at_end(self, end_s: float) -> None:
-        """What was owed to the end of the run."""
+        """Add the debts up to the end of the run."""
         self._advance(end_s)
         for queue in list(self._since_s):
             self._close_spell(queue)
@@ -129,7 +129,7 @@ class Owed:
         self._touched.update(self._touching(queue))
 
     def _touching(self, queue: int) -> list[int]:
-        """Queues whose debt depends on the use of this one: those that share a queue of its path."""
+        """Queues with a debt dependent on the use of this one: those sharing a queue of its path."""
         path = self._owners.paths[queue]
         if len(path) == 1:
             return [queue]
@@ -160,7 +160,7 @@ class Owed:
         debt.longest_s = max(debt.longest_s, self._now_s - self._since_s.pop(queue))
 
     def _owing(self, queue: int) -> int:
-        """Thousandths that the queue does not hold of the guarantees under which one of its gangs would fit."""
+        """Unused thousandths of the queue's guarantees with a fit for one of its gangs."""
         waiting = [code for code, count in self._waiting.get(queue, Counter()).items() if count > 0]
         if not waiting:
             return 0
@@ -175,7 +175,7 @@ class Owed:
         return total
 
     def _fitting(self, code: int, milli: int, left: Sequence[int]) -> list[int]:
-        """Codes of the GPU models that suit the shape and have at least `milli` thousandths of a GPU left."""
+        """Codes of the GPU models suiting the shape, with at least `milli` thousandths of a GPU left."""
         allowed = self._cluster.jobs.shapes[code].models
         return [
             model
@@ -184,7 +184,7 @@ class Owed:
         ]
 
     def _smallest(self, code: int) -> int:
-        """Thousandths of the smallest start of a shape; 0 when no node of the cluster could hold it."""
+        """Thousandths of the smallest start of a shape; 0 if no node of the cluster could hold it."""
         shapes, hardware = self._cluster.jobs.shapes, self._cluster.hardware
         while code >= len(self._least):
             shape = shapes[len(self._least)]
@@ -193,6 +193,6 @@ class Owed:
 
 
 def longest(debts: Mapping[str, Debt]) -> tuple[float, str | None]:
-    """The longest spell of any queue in seconds, and its queue; (0, None) where none was owed anything."""
+    """The longest spell of any queue in seconds, and its queue; (0, None) without any debt."""
     most = max(((debt.longest_s, name) for name, debt in debts.items()), default=(-inf, ""))
     return most if most[0] > 0 else (0.0, None)

@@ -1,4 +1,4 @@
-"""Owners of interactive work: when they are away, and what they do when they return.
+"""Owners of interactive work: their absences, and their acts at the return.
 
 The schedule of an owner begins with the first start of the work and follows `simulator.signals.owners.absences`. During
 an absence the GPUs do nothing. An owner who returns to parked work resumes it: it waits for GPUs again. An owner who
@@ -78,7 +78,7 @@ class Owners:
         self._at(begin_s + length_s, partial(self._give_up, fact.job))
 
     def on_stopped(self, fact: Stopped) -> None:
-        """Work that ended has no absent owner; work that is parked after the return of its owner is resumed at once."""
+        """Ended work has no absent owner; work parked after the return of its owner is resumed at once."""
         if fact.why == Why.PARK:
             self._parked[fact.job] = len(self.suspensions)
             self.suspensions.append(Suspension(fact.job, fact.at_s))

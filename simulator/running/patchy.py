@@ -1,4 +1,4 @@
-"""Lists that are missing or incomplete: what a controller sees of a cluster whose API server struggles."""
+"""Missing and incomplete lists: the view of a controller on a cluster with a struggling API server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FaultyCollector:
 
 
 def _half(work: Work) -> Work:
-    """Every other workload that has not ended, with what it holds."""
+    """Every other unfinished workload and all ended ones, with their placements."""
     rows = np.flatnonzero((np.arange(len(work.workloads.id)) % 2 == 0) | (work.workloads.state >= State.SUCCEEDED))
     moved = np.full(len(work.workloads.id), -1, np.int32)
     moved[rows] = np.arange(len(rows), dtype=np.int32)

@@ -1,6 +1,6 @@
-"""The hard limits of queues, for schedulers that know no quota: the baselines and the policies of other people.
+"""The hard limits of queues, for schedulers without quota: the baselines and the policies of other people.
 
-A limit counts what holds GPUs and was not evicted. Work above the limit of a queue on its path does not start; for the
+A limit counts work on GPUs, less evicted work. Work above the limit of a queue on its path does not start; for the
 orders it is not there until its queue has room.
 """
 
@@ -24,7 +24,7 @@ def hold_limits(cluster: Cluster, specs: Sequence[QueueSpec]) -> None:
 
 
 class QueueLimits:
-    """What each queue holds, and whether a job may start beside that. A limit of -1 as model counts all models."""
+    """The use of each queue, and the room of a job beside it. A limit of -1 as model counts all models."""
 
     def __init__(self, cluster: Cluster, specs: Sequence[QueueSpec]) -> None:
         self._jobs, self._node_of, self._model_of = cluster.jobs, cluster.hardware.node_of, cluster.hardware.model_of
@@ -43,7 +43,7 @@ class QueueLimits:
         return self.owners.queue(job)
 
     def room(self, job: int, beside: int = -1) -> bool:
-        """Whether its queues have room for a job, and for the job `beside` too; on one of its GPU models at least."""
+        """True if its queues have room for a job, and for the job `beside` too; on one of its GPU models at least."""
         shape = self._jobs.shape_of(job)
         models = shape.models or self._every_model
         asked = self.least(job)
@@ -61,7 +61,7 @@ class QueueLimits:
         return True
 
     def allows(self, job: int, gpus: Sequence[int]) -> bool:
-        """Whether a job may start on exactly these GPUs."""
+        """True if a job may start on exactly these GPUs."""
         each = self._jobs.shape_of(job).milli or MILLI
         models = [self._model_of[self._node_of[gpu]] for gpu in gpus if 0 <= gpu < len(self._node_of)]
         return all(
@@ -71,7 +71,7 @@ class QueueLimits:
         )
 
     def budget(self) -> Budget:
-        """The limits of an order that chooses anew who runs."""
+        """The limits of an order choosing all running jobs anew."""
         return Budget(self)
 
     def on_started(self, fact: Started) -> None:
@@ -80,7 +80,7 @@ class QueueLimits:
         self._book(fact, 1)
 
     def on_evicting(self, fact: Evicting) -> None:
-        """What it holds no longer counts."""
+        """Its GPUs no longer count."""
         self._release(fact.job)
 
     def on_stopped(self, fact: Stopped) -> None:
@@ -89,7 +89,7 @@ class QueueLimits:
             self._release(fact.job)
 
     def least(self, job: int) -> int:
-        """Thousandths of a GPU that it takes at full width."""
+        """Thousandths of a GPU at its full width."""
         shape = self._jobs.shape_of(job)
         return shape.milli or MILLI * shape.gpus
 
@@ -112,7 +112,7 @@ class Budget:
         self._used: dict[int, int] = {}
 
     def fits(self, job: int) -> bool:
-        """Whether its queues have room for it beside what was added."""
+        """True if its queues have room for it beside the added jobs."""
         least, stated = self._limits.least(job), self._limits.limits
         return all(
             self._used.get(queue, 0) + least <= stated.get(queue, {}).get(-1, NO_LIMIT) for queue in self._path(job)

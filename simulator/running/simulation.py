@@ -92,9 +92,7 @@ class Simulation:
 
 
 def width_gpus(hardware: Hardware, shape: Shape) -> float:
-    """GPUs that work of `shape` takes: whole, a share, or MIG instances by their fraction of the first model that has
-    them.
-    """
+    """GPUs of work of `shape`: whole, a share, or MIG instances by their fraction of the first model with them."""
     if not shape.profile:
         return shape.full_milli / 1000
     names = hardware.inventory.names.gpu_models
@@ -106,7 +104,7 @@ def width_gpus(hardware: Hardware, shape: Shape) -> float:
 
 
 def bound_ratio(cluster: Cluster) -> float:
-    """The utilization bound of the cluster's jobs; NaN without jobs, or when services use part of the cluster."""
+    """The utilization bound of the cluster's jobs; NaN without jobs, or if services use part of the cluster."""
     jobs, hardware = cluster.jobs, cluster.hardware
     if any(service >= 0 for service in jobs.service):
         return nan  # the capacity left for jobs changes with the load of the services
@@ -129,7 +127,7 @@ def alone_jct_s(
     """Mean JCT of each tenant alone on its guaranteed nodes (at least those of its widest gang), ideal physics.
 
     `make_scheduler` gives the policy to compare with (fifo-skip). A tenant without a guarantee is omitted, and NaN
-    means that none of its jobs ended. Ctrl-C raises: a partial mean is not returned.
+    means none of its jobs ended. Ctrl-C raises: a partial mean is not returned.
     """
     means: dict[str, float] = {}
     for name, nodes in guarantee_nodes.items():

@@ -1,4 +1,4 @@
-"""The schedulers of a simulation that tick a controller: in charge of the cluster, or beside the engine in charge."""
+"""The schedulers of a simulation, ticking a controller: in charge of the cluster, or beside the engine in charge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TICKS_AT_ONCE = 16
 
 
 class Ticking(Protocol):
-    """The part of a controller that a scheduler needs."""
+    """The part of a controller needed by a scheduler."""
 
     wake_at_s: float
 
@@ -75,7 +75,7 @@ start any more would not end.
 
 
 class AdvisedScheduler:
-    """An engine in charge of the cluster, and a controller that decides at every multiple of `interval_s`.
+    """An engine in charge of the cluster, and a controller deciding at every multiple of `interval_s`.
 
     The controller sees each moment after the engine is done with it. The engine is called exactly as without one.
     """
@@ -111,7 +111,7 @@ class AdvisedScheduler:
         self._engine.on_change(now_s)
 
     def decide(self, now_s: float) -> float | None:
-        """Let the engine act if something happened or it is due, then the controller decide if that is due."""
+        """Let the engine act if something happened or it is due, then the controller decide if it is due."""
         if self._event or now_s >= self._wake_s or now_s < self._due_s:  # otherwise it is only the controller's time
             wake_s = self._engine.decide(now_s)
             self._wake_s = inf if wake_s is None else wake_s

@@ -1,4 +1,4 @@
-"""Allocations, and the reasons for which the hardware refuses one."""
+"""Allocations, and the reasons of the hardware to refuse one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FREE, SHARED, CUT, BROKEN = -1, -2, -3, -4
 
 
 class Refusal(StrEnum):
-    """Why the cluster refuses a request. An expected result, hence a value."""
+    """The reason of the cluster to refuse a request. An expected result, hence a value."""
 
     NOT_PENDING = "the work is not pending"
     NOT_HOLDING = "the work holds no GPU"
@@ -44,7 +44,7 @@ class Refusal(StrEnum):
 
 
 class Held(NamedTuple):
-    """The allocation of a job: GPUs (one entry per instance when it holds instances), and the mask by node."""
+    """The allocation of a job: GPUs (one entry per instance if it holds instances), and the mask by node."""
 
     gpus: tuple[int, ...]
     instances: tuple[int, ...]

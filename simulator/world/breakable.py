@@ -1,4 +1,4 @@
-"""Failures of hardware and their effect on work: nodes, GPUs, and GPUs that only report an error."""
+"""Failures of hardware and their effect on work: nodes, GPUs, and GPUs merely reporting an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _no_event(_at_s: float, _kind: int, _job: int, _incarnation: int) -> None:
 
 
 class Breakable(JobState):
-    """Jobs on hardware that can fail."""
+    """Jobs on fallible hardware."""
 
     def __init__(self, jobs: Jobs, hardware: Hardware) -> None:
         """No failures yet."""
@@ -41,7 +41,7 @@ class Breakable(JobState):
         return [self.xid.get(gpu, 0) for gpu in range(len(self.hardware.node_of))]
 
     def fail_node(self, node: int, now_s: float) -> list[int]:
-        """The node goes down; returns the gangs that fail with it, each pending again as a whole."""
+        """The node goes down; returns the gangs failing with it, each pending again as a whole."""
         self._set_node(node, now_s, ready=False, cordoned=self.hardware.cordoned[node])
         return self._interrupt(self.hardware.node_holders(node), now_s)
 
@@ -55,7 +55,7 @@ class Breakable(JobState):
         self._set_node(node, now_s, ready=self.hardware.ready[node], cordoned=cordoned)
 
     def announce_reclaim(self, node: int, now_s: float, reclaim_at_s: float) -> None:
-        """The cloud will reclaim the node at that time: it takes no new work, running work continues until then."""
+        """The cloud will reclaim the node at `reclaim_at_s`: it takes no new work, running work goes on until then."""
         self.hardware.reclaim_at_s[node] = reclaim_at_s
         self.cordon(node, now_s)
 
@@ -64,9 +64,9 @@ class Breakable(JobState):
         self.publish(NodeChanged(now_s, node, ready, cordoned, self.hardware.reclaim_at_s[node]))
 
     def fail_gpu(self, gpu: int, now_s: float, *, xid: int = 0, broken: bool = True) -> list[int]:
-        """The GPU fails, or reports an error that only its work notices; returns the gangs that fail with it.
+        """The GPU fails, or reports an error noticed by its work alone; returns the gangs failing with it.
 
-        `xid` is NVIDIA's number of the error, 0 when none is given.
+        `xid` is NVIDIA's number of the error, 0 if none is given.
         """
         stopped = self._interrupt(self.hardware.holders(gpu), now_s)
         if xid:
@@ -77,7 +77,7 @@ class Breakable(JobState):
         return stopped
 
     def silence_gpu(self, gpu: int, now_s: float, xid: int, hang_s: float) -> None:
-        """The GPU reports an error after which its work hangs, and stays in use.
+        """The GPU reports an error, its work hangs after it, and it stays in use.
 
         Its work holds its GPUs without progress until it is stopped; after `hang_s` it notices and fails.
         """
@@ -87,7 +87,7 @@ class Breakable(JobState):
         self.publish(GpuChanged(now_s, gpu, self.hardware.healthy[gpu], xid))
 
     def meet_silence(self, job: int, gpus: Sequence[int], now_s: float) -> None:
-        """Work that was just started hangs at once if one of its GPUs does."""
+        """Newly started work hangs at once if one of its GPUs does."""
         for gpu in set(gpus).intersection(self.silent):
             self._hang(job, now_s, self.silent[gpu])
 
@@ -96,7 +96,7 @@ class Breakable(JobState):
             self.hung.add(job)
 
     def restore_gpu(self, gpu: int, now_s: float) -> None:
-        """The GPU was repaired by a reset: work that still hangs on it fails."""
+        """The GPU was repaired by a reset: work still hanging on it fails."""
         if self.silent.pop(gpu, None) is not None:
             self._interrupt([job for job in self.hardware.holders(gpu) if job in self.hung], now_s)
         self.xid.pop(gpu, None)

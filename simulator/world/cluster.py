@@ -1,7 +1,7 @@
 """The simulated cluster: the ground truth of placements and progress, and the cost of every change.
 
 A scheduler calls it (`start`, `evict`, ...); the cluster checks every precondition and returns None, or a `Refusal`
-when it does nothing. It publishes what happened to observers as facts (simulator/world/facts.py). Times are virtual
+if it does nothing. It publishes the events to observers as facts (simulator/world/facts.py). Times are virtual
 seconds on the grid of simulator/world/physics.py. A job's progress counts from the end of its start-up, in seconds at
 its full width.
 """
@@ -54,7 +54,7 @@ class Cluster(Breakable):
 
     `schedule` is called with (time, READY | END | VACATE | GIVE_UP, job, incarnation) and must call `ready`, `finish`,
     `vacate` or `give_up` then; a call for a past incarnation does nothing. `linger_s(job, incarnation, now)` returns
-    how long work that is evicted now stays on its GPUs; 0: it leaves in time.
+    the stay on its GPUs of work evicted now, in seconds; 0: it leaves in time.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Cluster(Breakable):
         physics: Physics = IDEAL,
         gpu_memory_mib: dict[str, int | None] | None = None,
     ) -> None:
-        """All jobs are unsubmitted at first. `gpu_memory_mib` by GPU model, None where unknown."""
+        """All jobs are unsubmitted at first. `gpu_memory_mib` by GPU model, None if unknown."""
         super().__init__(jobs, Hardware(inventory, gpu_memory_mib))
         self.inventory, self.physics, self._simple = inventory, physics, physics.free_start
         self.linger_s: Callable[[int, int, float], float] = _no_linger
@@ -150,10 +150,10 @@ class Cluster(Breakable):
     def resize(
         self, job: int, gpus: Sequence[int], now_s: float, *, effect: str = "", incarnation: int | None = None
     ) -> Refusal | None:
-        """Let a running elastic gang continue with exactly these GPU rows: more than it holds, or fewer.
+        """Let a running elastic gang continue with exactly these GPU rows: more or fewer than it holds.
 
         Its progress is kept, and saved. It pauses for the time of a resize (and for the rest of its start-up), and
-        begins a new incarnation, which is neither a preemption nor a wait.
+        begins a new incarnation: neither a preemption nor a wait.
         """
         was = self.held[job]
         if was is None:
@@ -183,7 +183,7 @@ class Cluster(Breakable):
         return None
 
     def ready(self, job: int, incarnation: int) -> bool:
-        """Start-up is over; False when the job was stopped meanwhile."""
+        """Start-up is over; False if the job was stopped meanwhile."""
         if self.incarnation[job] != incarnation or self.state[job] != _STARTING:
             return False
         self.state[job] = _RUNNING
@@ -217,12 +217,12 @@ class Cluster(Breakable):
         effect: str = "",
         incarnation: int | None = None,
     ) -> Refusal | None:
-        """Evict a job; it is pending again at once, or when it has saved its progress and left.
+        """Evict a job; it is pending again at once, or after it has saved its progress and left.
 
-        `moving`: it is stopped to be started elsewhere, with `ahead` for work that is only expected, with `drain` for
+        `moving`: it is stopped to be started elsewhere, with `ahead` for merely expected work, with `drain` for
         another MIG geometry. `recover`: its hardware failed or is about to; stuck work is then removed by force.
         `contract`: by contract. `suspend`: it exceeded its limit, and its owner has to start it anew. `park`: it does
-        nothing, and waits for its owner (`resume`). `save`: what happens when it cannot save within the grace period.
+        nothing, and waits for its owner (`resume`). `save`: the treatment of work with no save in the grace period.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
@@ -253,7 +253,7 @@ class Cluster(Breakable):
         return None
 
     def resume(self, job: int, now_s: float) -> bool:
-        """Its owner resumes parked work; False when it is not parked."""
+        """Its owner resumes parked work; False if it is not parked."""
         if self.parked.pop(job, None) is None:
             return False
         self.pending[job] = None
@@ -270,12 +270,12 @@ class Cluster(Breakable):
         return None
 
     def stuck(self, job: int, now_s: float) -> bool:
-        """Whether a job was evicted, has exceeded its grace period, and still holds GPUs."""
+        """True if a job was evicted, has exceeded its grace period, and still holds GPUs."""
         told = job in self.leaving and job not in self.counted  # nobody stops the pods of what is counted only
         return told and now_s > self.leaving[job].since_s + self.physics.grace_s
 
     def vacate(self, job: int, now_s: float, incarnation: int) -> bool:
-        """Evicted work has left; False when it was stopped meanwhile."""
+        """Evicted work has left; False if it was stopped meanwhile."""
         if self.incarnation[job] != incarnation or self.state[job] != _CHECKPOINTING:
             return False
         self._leave(job, now_s)
@@ -287,7 +287,7 @@ class Cluster(Breakable):
         self._stop(job, now_s, why, gain_s, self._lost_s(job, now_s, gain_s), state)
 
     def fail(self, job: int, now_s: float, *, final: bool = False) -> Refusal | None:
-        """The job fails without warning: it is pending again, or failed permanently when `final`."""
+        """The job fails without warning: it is pending again, or failed permanently if `final`."""
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
         gain_s = self._gain_s(job, now_s)
@@ -311,11 +311,11 @@ class Cluster(Breakable):
         return None
 
     def give_up(self, job: int, now_s: float, incarnation: int) -> bool:
-        """A gang without one of its members fails; False when it was stopped meanwhile."""
+        """A gang without one of its members fails; False if it was stopped meanwhile."""
         return self.incarnation[job] == incarnation and job in self.stale and self.fail(job, now_s) is None
 
     def retire(self, job: int, now_s: float) -> None:
-        """Its owner withdraws the job (a replica scaled down), whether it runs or waits."""
+        """Its owner withdraws the job (a replica scaled down), running or waiting."""
         if job in self.holding:
             self._stop(job, now_s, Why.RETIRE, self._gain_s(job, now_s), 0.0, _SUCCEEDED)
         elif self.state[job] in {_PENDING, UNSUBMITTED}:
@@ -385,13 +385,13 @@ class Cluster(Breakable):
     # --- time and loss --------------------------------------------------------------------
 
     def _full_milli(self, job: int, held: Held) -> int:
-        """Width at which a second of progress is counted."""
+        """Width of a counted second of progress (milli)."""
         if len(held.gpus) == self.jobs.gpus[job]:
             return held.milli
         return self.jobs.shape_of(job).full_milli
 
     def _halt_s(self, job: int, now_s: float) -> float:
-        """End of the useful work of a job that holds its GPUs: now, or when it was evicted or lost a member."""
+        """End of the useful work of a job with GPUs: now, or the time of its eviction or of the loss of a member."""
         if job in self.leaving:
             now_s = min(now_s, self.leaving[job].since_s)
         return min(now_s, self.stale[job]) if job in self.stale else now_s
@@ -407,17 +407,17 @@ class Cluster(Breakable):
         return min(elapsed_s, self.jobs.duration_s[job] - self.served_s[job])
 
     def _lost_s(self, job: int, now_s: float, gain_s: float) -> float:
-        """Progress that a stop now would lose; nothing once the checkpoint of its eviction is written."""
+        """Progress lost by a stop now; nothing once the checkpoint of its eviction is written."""
         if job in self.leaving and self.leaving[job].saved(now_s):
             return 0.0
         return self.checkpoints.loss_s(job, self.served_s[job], gain_s, self.incarnation[job], now_s)
 
     def progress_s(self, job: int, now_s: float) -> float:
-        """All progress of a job that would be kept if it lost none: seconds at full width."""
+        """All progress of a job, as if none were lost: seconds at full width."""
         return self.served_s[job] + (self._gain_s(job, now_s) if job in self.holding else 0.0)
 
     def last_checkpoint_s(self, job: int, now_s: float) -> float:
-        """When the newest periodic checkpoint of the present incarnation was made; NaN when there is none."""
+        """Time of the newest periodic checkpoint of the present incarnation; NaN if none was made."""
         interval_s = self.checkpoints.interval_s(job)
         gain_s = self._gain_s(job, now_s) if job in self.holding else 0.0
         if not 0 < interval_s <= gain_s:

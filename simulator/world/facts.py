@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Why(IntEnum):
-    """Why work left its GPUs."""
+    """The reason of work to leave its GPUs."""
 
     END = 0  # it was done
     PREEMPT = 1  # preempted; it waits again
@@ -70,7 +70,7 @@ class Notified(NamedTuple):
 
 
 class Started(NamedTuple):
-    """Work took its GPUs: from the queue, or at the instant at which it stopped to be resized."""
+    """Work took its GPUs: from the queue, or at the instant of its stop for a resize."""
 
     at_s: float
     job: int
@@ -123,7 +123,7 @@ class NodeChanged(NamedTuple):
 
 
 class GpuChanged(NamedTuple):
-    """A GPU failed, was repaired, or reported an error that only its work noticed."""
+    """A GPU failed, was repaired, or reported an error noticed by its work alone."""
 
     at_s: float
     gpu: int
@@ -162,7 +162,7 @@ class Cordoned(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """An accepted decision allows the effect with this id; when it does not follow at once, it failed or was
+    """An accepted decision allows the effect with this id; if it does not follow at once, it failed or was
     refused.
     """
 
@@ -173,7 +173,7 @@ class Decided(NamedTuple):
 
 
 class Floored(NamedTuple):
-    """A service has at least this many replicas until then; 0: only what its load needs."""
+    """A service has at least this many replicas until then; 0: only the need of its load."""
 
     at_s: float
     service: int

@@ -1,4 +1,4 @@
-"""Nodes that an autoscaler adds: absent at first, ready some time after they were asked for."""
+"""Nodes added by an autoscaler: absent at first, ready some time after the request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ARRIVES_S = 300.0
 
 
 class Growing:
-    """The absent nodes of a cluster: those that are not ready at its beginning."""
+    """The absent nodes of a cluster: those unready at its beginning."""
 
     def __init__(self, cluster: Breakable) -> None:
         """Nothing is asked for yet."""
@@ -21,11 +21,11 @@ class Growing:
         self._coming: set[int] = set()
 
     def absent(self, node: int) -> bool:
-        """Whether the node has not come yet."""
+        """True if the node is still to come."""
         return node in self._absent
 
     def ask(self, pool: str, nodes: int, now_s: float) -> str:
-        """Add nodes to a pool, all or none; why not, "" where they come."""
+        """Add nodes to a pool, all or none; the reason of a refusal, "" if they come."""
         rows = [row for row, name in self._absent.items() if name == pool and row not in self._coming]
         if len(rows) < nodes:
             return f"pool {pool} can grow by {len(rows)} nodes, not by {nodes}"

@@ -1,7 +1,7 @@
 """Nodes, GPUs and MIG instances of the simulated cluster: allocations and free capacity.
 
 Whole GPUs are the fast path: each node has a bit mask of its free GPUs, and schedulable nodes are kept by their number
-of free GPUs, as bit sets (bit n = node n), so that "the fullest node that fits, lowest index first" takes a few integer
+of free GPUs, as bit sets (bit n = node n), so that "the fullest fitting node, lowest index first" takes a few integer
 operations at any number of nodes.
 """
 
@@ -83,11 +83,11 @@ class Hardware:
         return GPU_MILLI * len(self.node_of)
 
     def is_open(self, node: int) -> bool:
-        """Whether the node may receive work."""
+        """True if the node may receive work."""
         return self.ready[node] and not self.cordoned[node]
 
     def eligible(self, shape: Shape) -> int:
-        """The nodes whose GPU model `shape` may use, schedulable or not, as a bit set."""
+        """The nodes with a GPU model open to `shape`, schedulable or not, as a bit set."""
         key = (shape.models, shape.gpu_memory_mib)
         found = self._eligible.get(key)
         if found is None:
@@ -273,7 +273,7 @@ class Hardware:
     def resize(self, job: int, shape: Shape, held: Held, gpus: Sequence[int]) -> Held | Refusal:
         """Replace the GPU rows in `held` of `job` by exactly these, more of them or fewer; the whole change or none.
 
-        GPUs that it keeps may be on unschedulable nodes.
+        The kept GPUs may be on unschedulable nodes.
         """
         was, now = set(held.gpus), set(gpus)
         if not shape.whole:
@@ -310,7 +310,7 @@ class Hardware:
         return changed
 
     def give(self, job: int, shape: Shape, held: Held) -> None:
-        """Release what `job` holds."""
+        """Release the GPUs of `job`."""
         if held.instances:
             for row in held.instances:
                 self.instance_holder[row] = FREE
@@ -388,7 +388,7 @@ class Hardware:
         return len(self.instances) - 1
 
     def recut(self, gpu: int, geometry: Sequence[tuple[str, int]], *, mig: bool | None = None) -> None:
-        """Set the geometry of a GPU; instances that stay keep their rows. The caller checks its legality.
+        """Set the geometry of a GPU; kept instances keep their rows. The caller checks its legality.
 
         `mig`: MIG mode afterwards; None: on with any instance.
         """
@@ -419,7 +419,7 @@ class Hardware:
 
 
 def _members_whole(masks: dict[int, int], shape: Shape, count: int) -> bool:
-    """Whether every member is on one node; only one node may hold the smaller last member."""
+    """True if every member is on one node; only one node may hold the smaller last member."""
     per = shape.per_member
     rest = count % per
     remainders = [mask.bit_count() % per for mask in masks.values()]

@@ -26,23 +26,23 @@ class Limits(Protocol):
         ...
 
     def room(self, job: int, beside: int = -1) -> bool:
-        """Whether its queues have room for a job, and for the job `beside` too."""
+        """True if its queues have room for a job, and for the job `beside` too."""
         ...
 
     def allows(self, job: int, gpus: Sequence[int]) -> bool:
-        """Whether a job may start on exactly these GPUs."""
+        """True if a job may start on exactly these GPUs."""
         ...
 
     def budget(self) -> Budget:
-        """The limits of an order that chooses anew who runs."""
+        """The limits of an order choosing all running jobs anew."""
         ...
 
 
 class Budget(Protocol):
-    """Limits that are filled job by job from nothing."""
+    """Limits to fill job by job from nothing."""
 
     def fits(self, job: int) -> bool:
-        """Whether its queues have room for it beside what was added."""
+        """True if its queues have room for it beside the added jobs."""
         ...
 
     def add(self, job: int) -> None:
@@ -82,7 +82,7 @@ class JobState:
         self.grow()
 
     def grow(self) -> None:
-        """Columns for jobs that were added since."""
+        """Extend the columns for newly added jobs."""
         more = len(self.jobs) - len(self.state)
         self.state += [UNSUBMITTED] * more
         for counts in (self.incarnation, self.evictions, self.nodes_used):
@@ -111,7 +111,7 @@ class JobState:
         excluded: bool | None = None,
         slo_class: int | None = None,
     ) -> None:
-        """Its owner declares something else; what is None stays."""
+        """Its owner declares something else; a property of None stays."""
         if preemptible is not None:
             self.jobs.preemptible[job] = preemptible
         if slo_class is not None:
@@ -121,7 +121,7 @@ class JobState:
         self.publish(Declared(now_s, job, job in self.opted_out))
 
     def observe(self, observer: object) -> None:
-        """Pass every later fact to the methods of `observer` that are named in facts.HOOKS."""
+        """Pass every later fact to the methods of `observer` named in facts.HOOKS."""
         for fact, name in HOOKS.items():
             hook = getattr(observer, name, None)
             if hook is not None:

@@ -1,7 +1,7 @@
 """Durations of operations: start-up, restart, checkpoints, repartitioning of a GPU.
 
 Three sets. `ideal` has no overheads, for comparison with published figures. `charged` is ideal plus a fixed cost of
-every preemption and move. `real` models what a cluster pays; each of its constants names its source. All times are
+every preemption and move. `real` models the costs of a cluster; each of its constants names its source. All times are
 virtual seconds on a grid of 1/1024 s, so that differences of times are exact and GPU-seconds can be counted in
 integers.
 """
@@ -31,7 +31,7 @@ def up_to_grid(time_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """The overheads of one simulated world. A rate of infinity means that the transfer takes no time."""
+    """The overheads of one simulated world. A rate of infinity: the transfer takes no time."""
 
     name: str
     flat_loss_s: float = 0.0  # progress lost by each preemption, move or failure, regardless of checkpoints
@@ -51,12 +51,12 @@ class Physics:
 
     @property
     def free_start(self) -> bool:
-        """True when a first start takes no time at all."""
+        """True if a first start takes no time at all."""
         return self.image_pull_s + self.container_start_s + self.load_s == 0 and self.load_gib_per_s == inf
 
     @property
     def writes_checkpoints(self) -> bool:
-        """True when an eviction takes the time of writing a checkpoint."""
+        """True if an eviction takes the time of writing a checkpoint."""
         return self.checkpoint_gib_per_s < inf
 
     def checkpoint_size_gib(self, stated_gib: float, gpus: int) -> float:
@@ -68,9 +68,9 @@ class Physics:
         return size_gib / self.checkpoint_gib_per_s
 
     def first_start_s(self, service: bool, stated_s: float, image_cached: bool) -> float:
-        """From placement to the first useful step of work that starts from nothing.
+        """From placement to the first useful step of work starting from nothing.
 
-        `stated_s` is the owner's figure for a restart (NaN: unknown), which for a service is its load.
+        `stated_s` is the owner's figure for a restart (NaN: unknown); for a service, this is its load.
         """
         pull_s = 0.0 if image_cached else self.image_pull_s
         if not service:
@@ -80,7 +80,7 @@ class Physics:
         return pull_s + self.container_start_s + self.load_s + self.weights_gib / self.load_gib_per_s
 
     def restart_s(self, stated_s: float, checkpoint_gib: float, image_cached: bool) -> float:
-        """From placement to the first useful step of work that was stopped before.
+        """From placement to the first useful step of work stopped before.
 
         `stated_s` is the owner's figure for container, load and checkpoint read together; NaN: unknown.
         """

@@ -1,8 +1,8 @@
-"""Placement of the textbook policies: on the fullest node that fits.
+"""Placement of the textbook policies: on the fullest fitting node.
 
-Work of a node or more takes entirely free nodes of lowest index, and for the remainder the fullest other node that
-fits; narrower work takes the fullest node that fits, lowest index on ties, and never spans nodes. Shares take the
-fullest GPU that fits, MIG work the instances of lowest row.
+Work of a node or more takes entirely free nodes of lowest index, and for the remainder the fullest other fitting
+node; narrower work takes the fullest fitting node, lowest index on ties, and never spans nodes. Shares take the
+fullest fitting GPU, MIG work the instances of lowest row.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from simulator.world.work import Shape
 
 
 class Spot(NamedTuple):
-    """GPUs for one job, and its instances when it requires MIG."""
+    """GPUs for one job, and its instances if it requires MIG."""
 
     gpus: list[int]
     instances: tuple[int, ...] = ()
 
 
 def find_spot(hardware: Hardware, shape: Shape, allowed: int = -1) -> Spot | None:
-    """Free GPUs for `shape` on the nodes of the bit set `allowed`, or None when it does not fit now."""
+    """Free GPUs for `shape` on the nodes of the bit set `allowed`, or None if it does not fit now."""
     if hardware.stopped:
         allowed &= ~_stopped(hardware)
     if shape.plain:
@@ -46,7 +46,7 @@ def find_spot(hardware: Hardware, shape: Shape, allowed: int = -1) -> Spot | Non
 
 
 def _stopped(hardware: Hardware) -> int:
-    """Nodes whose GPUs take nothing while a MIG geometry changes, as a bit set."""
+    """Nodes closed during the change of a MIG geometry, as a bit set."""
     found = 0
     for gpu in hardware.stopped:
         found |= hardware.node_bit[hardware.node_of[gpu]]
@@ -99,7 +99,7 @@ def _fitting(hardware: Hardware, shape: Shape, need: int, allowed: int) -> int:
 
 
 def _again(hardware: Hardware, shape: Shape, gpus: list[int], allowed: int) -> int:
-    """A node that takes one more member beside those of the same gang, or -1."""
+    """A node for one more member beside those of the same gang, or -1."""
     if shape.spread:
         return -1
     for node in dict.fromkeys(hardware.node_of[gpu] for gpu in gpus):
@@ -163,7 +163,7 @@ def _instances(hardware: Hardware, shape: Shape, allowed: int) -> Spot | None:
 
 
 def _domains(hardware: Hardware, shape: Shape, allowed: int) -> Iterator[int]:
-    """Sets of nodes that may hold a gang together: all, or each domain in the order of its first node."""
+    """Sets of nodes open to a gang together: all, or each domain in the order of its first node."""
     if not shape.topology:
         yield allowed
         return
@@ -175,7 +175,7 @@ def _domains(hardware: Hardware, shape: Shape, allowed: int) -> Iterator[int]:
 
 
 def never_fits(hardware: Hardware, shape: Shape, allowed: int = -1) -> str:
-    """Why `shape` could not start even on an empty, healthy cluster; "" when it could."""
+    """The reason of `shape` not to start even on an empty, healthy cluster; "" if it could."""
     nodes = hardware.eligible(shape) & allowed
     if not nodes and shape.gpus:
         return "no GPU of a model and memory that it may use"
@@ -197,7 +197,7 @@ def never_fits(hardware: Hardware, shape: Shape, allowed: int = -1) -> str:
 
 
 def _members(hardware: Hardware, shape: Shape, node: int, per_member: int) -> int:
-    """Members of whole GPUs or shares that an empty node holds."""
+    """Members of whole GPUs or shares on an empty node."""
     count = _whole_gpus(hardware, node) // per_member
     table = hardware.inventory.nodes
     if shape.cpu_milli and hardware.limits_cpu[node]:
@@ -208,13 +208,13 @@ def _members(hardware: Hardware, shape: Shape, node: int, per_member: int) -> in
 
 
 def _whole_gpus(hardware: Hardware, node: int) -> int:
-    """GPUs of a node that are not partitioned."""
+    """Unpartitioned GPUs of a node."""
     first = int(hardware.inventory.nodes.first_gpu[node])
     return hardware.node_gpus[node] - sum(hardware.mig[first : first + hardware.node_gpus[node]])
 
 
 def _rest_room(hardware: Hardware, shape: Shape, nodes: int, rest: int) -> bool:
-    """Whether the smaller last member fits beside the full ones."""
+    """True if the smaller last member fits beside the full ones."""
     for node in bits(nodes):
         members = _members(hardware, shape, node, shape.per_member)
         if _whole_gpus(hardware, node) - members * shape.per_member >= rest and not (shape.spread and members):

@@ -1,6 +1,6 @@
 """The cost of starting, saving and stopping a job: duration of a start, of a checkpoint, and the loss of a stop.
 
-Progress is in seconds at a job's full width. Checkpoints are written to one store, whose bandwidth holds a number of
+Progress is in seconds at a job's full width. Checkpoints are written to one store with bandwidth for a number of
 writers at a time; the others queue.
 """
 
@@ -18,7 +18,7 @@ from simulator.world.work import Jobs
 
 
 class Write(NamedTuple):
-    """One requested checkpoint; infinity where it is not written within the grace period."""
+    """One requested checkpoint; infinity if it is not written within the grace period."""
 
     done_s: float = inf
     alone_s: float = inf  # completion time if no other write used bandwidth
@@ -28,7 +28,7 @@ NO_WRITE = Write()
 
 
 class Saved(NamedTuple):
-    """A checkpoint that running work was asked for, and the progress of its incarnation that it holds."""
+    """A checkpoint requested of running work, and its progress of the incarnation."""
 
     incarnation: int
     gain_s: float
@@ -43,11 +43,11 @@ class Leaving(NamedTuple):
     write: Write
 
     def saved(self, now_s: float) -> bool:
-        """Whether its checkpoint is written."""
+        """True if its checkpoint is written."""
         return self.write.done_s <= now_s
 
     def starved(self, now_s: float) -> bool:
-        """Whether it would have its checkpoint by now, or would have been allowed to write it, with the store to
+        """True if it would have its checkpoint by now, or would have been allowed to write it, with the store to
         itself.
         """
         if self.write.done_s == inf:
@@ -66,7 +66,7 @@ class Checkpoints:
         self._saved: dict[int, Saved] = {}
 
     def interval_s(self, job: int) -> float:
-        """Progress between two checkpoints; infinity when the job cannot resume, 0 when it never loses any."""
+        """Progress between two checkpoints; infinity if the job cannot resume, 0 if it never loses any."""
         stated_s = self._jobs.checkpoint_interval_s[job]
         if not self._physics.checkpoint_interval_s:
             return 0.0
@@ -75,20 +75,20 @@ class Checkpoints:
         return self._physics.checkpoint_interval_s if self._jobs.slo_class[job] == SloClass.BATCH else inf
 
     def stated_interval_s(self, job: int) -> float:
-        """The stated interval: the job's own, or the maximum loss of a stop where that is fixed."""
+        """The stated interval: the job's own, or the maximum loss of a stop if it is fixed."""
         stated_s = self._jobs.checkpoint_interval_s[job]
         return stated_s if self._physics.checkpoint_interval_s or stated_s == inf else self._physics.flat_loss_s
 
     def saves(self, job: int) -> bool:
-        """Whether it declares to save its progress when it is evicted; where saving takes no time it writes nothing."""
+        """True if it declares to save its progress at an eviction; if saving takes no time it writes nothing."""
         return self._jobs.saves_on_request[job] and self.interval_s(job) < inf
 
     def on_request(self, job: int) -> bool:
-        """Whether it writes a checkpoint when it is evicted."""
+        """True if it writes a checkpoint at an eviction."""
         return self.saves(job) and not isnan(self.write_s(job))
 
     def restart_s(self, job: int) -> float:
-        """Time from placement to the first useful step after a stop, on nodes that have its image."""
+        """Time from placement to the first useful step after a stop, on nodes with its image."""
         return self._physics.restart_s(self._jobs.restart_s[job], self.size_gib(job), image_cached=True)
 
     def size_gib(self, job: int) -> float:
@@ -96,7 +96,7 @@ class Checkpoints:
         return self._physics.checkpoint_size_gib(self._jobs.checkpoint_gib[job], self._jobs.gpus[job])
 
     def write_s(self, job: int) -> float:
-        """Time of an undisturbed write; NaN where none is written or the job cannot resume from one."""
+        """Time of an undisturbed write; NaN if none is written or the job cannot resume from one."""
         if not self._physics.writes_checkpoints or self.interval_s(job) == inf:
             return nan
         return self._physics.write_s(self.size_gib(job))
@@ -135,8 +135,8 @@ class Checkpoints:
         return Write(max(done_s, next_s), max(alone_s, next_s))
 
     def save(self, job: int, incarnation: int, gain_s: float, now_s: float, within_s: float) -> float:
-        """Write a checkpoint of running work that has made `gain_s`; when it is complete, infinity where it is never
-        within `within_s`.
+        """Write a checkpoint of running work with a gain of `gain_s`; the time of its completion, infinity if it is not
+        complete within `within_s`.
         """
         write = self.ask(job, now_s, within_s) if gain_s > 0 else NO_WRITE
         if write.done_s < inf:
@@ -144,20 +144,20 @@ class Checkpoints:
         return write.done_s
 
     def _asked_s(self, job: int, incarnation: int, now_s: float) -> float:
-        """Progress of an incarnation that the last such checkpoint holds; minus infinity where there is none."""
+        """Progress of an incarnation in the last such checkpoint; minus infinity without one."""
         saved = self._saved.get(job)
         known = saved is not None and saved.incarnation == incarnation and saved.write.done_s <= now_s
         return saved.gain_s if saved is not None and known else -inf
 
     def no_turn(self, job: int, now_s: float) -> Write:
-        """A checkpoint that is not requested, because other writes last until the grace period is over."""
+        """A checkpoint not requested, because other writes last beyond the grace period."""
         write_s = self.write_s(job)
         in_time = self.on_request(job) and write_s <= self._physics.grace_s
         alone_s = up_to_grid(now_s + write_s) if in_time else inf
         return Write(inf, alone_s)
 
     def keeps(self, job: int, write: Write) -> bool:
-        """Whether the job leaves with its progress saved: by this write, or because saving takes no time here."""
+        """True if the job leaves with its progress saved: by this write, or because saving takes no time here."""
         return write.done_s < inf or (not self._physics.writes_checkpoints and self.interval_s(job) < inf)
 
 
@@ -170,14 +170,14 @@ class Startups:
         self._images: set[tuple[int, int, str]] = set()
 
     def pull(self, job: int, nodes: Iterable[int]) -> bool:
-        """Mark the images of the job's kind as present on these nodes; returns whether all had them before."""
+        """Mark the images of the job's kind as present on these nodes; returns True if all had them before."""
         images = [(node, self._jobs.tenant[job], self._jobs.kind[job]) for node in nodes]
         cached = all(image in self._images for image in images)
         self._images.update(images)
         return cached
 
     def startup_s(self, job: int, nodes: Iterable[int], *, again: bool) -> float:
-        """Time of a start on these nodes, the slowest deciding; `again`: of work that was stopped before."""
+        """Time of a start on these nodes, the slowest deciding; `again`: of work stopped before."""
         physics, jobs = self._physics, self._jobs
         cached = self.pull(job, nodes)
         if again:

@@ -20,7 +20,7 @@ Geometry = Sequence[tuple[str, int]]
 
 
 class Ending(StrEnum):
-    """How a change of geometry ends."""
+    """The end of a change of geometry."""
 
     DONE = "done"
     FAILED = "failed"  # half-way: a part of the new instances exists
@@ -30,7 +30,7 @@ class Ending(StrEnum):
 
 @dataclass(slots=True)
 class _Change:
-    """One change under way, or one that failed and waits for its repair."""
+    """One change under way, or a failed one waiting for its repair."""
 
     number: int
     before: tuple[tuple[str, int], ...]
@@ -49,7 +49,7 @@ def _as_asked(_gpu: int, _now_s: float) -> tuple[Ending, float]:
 
 
 class Recuts:
-    """The changes of one cluster. `fate(gpu, now)` returns how a change ends, and how long its repair takes."""
+    """The changes of one cluster. `fate(gpu, now)` returns the end of a change, and the time of its repair (s)."""
 
     def __init__(self, cluster: Breakable, took_s: float) -> None:
         """A change takes `took_s`."""
@@ -70,13 +70,13 @@ class Recuts:
         return states
 
     def changing(self, gpu: int) -> bool:
-        """Whether a change is under way that stops this GPU."""
+        """True if a change under way stops this GPU."""
         return any(
             not change.failed and gpu in self._stopped_by(each, change.scope) for each, change in self._open.items()
         )
 
     def _stopped_by(self, gpu: int, scope: str) -> Sequence[int]:
-        """The GPUs that are reported as changing with this one: all of its node, where the engine stops the node."""
+        """The GPUs reported as changing with this one: all of its node, if the engine stops the node."""
         if scope != "node":
             return (gpu,)
         hardware = self._cluster.hardware
@@ -90,13 +90,13 @@ class Recuts:
         return tuple(sorted(((cut.profile, cut.start) for cut in cuts), key=lambda cut: (cut[1], cut[0])))
 
     def in_use(self, gpu: int) -> list[tuple[str, int]]:
-        """The instances of a GPU that hold work."""
+        """The instances of a GPU with work."""
         hardware = self._cluster.hardware
         rows = [row for row in hardware.cut.get(gpu, ()) if hardware.instance_holder[row] != FREE]
         return [(hardware.instances[row].profile, hardware.instances[row].start) for row in rows]
 
     def node_state(self, node: int) -> State:
-        """The state that a node reports: changing while any of its GPUs is, then failed where any has failed."""
+        """The state reported by a node: changing while any of its GPUs is, then failed if any has failed."""
         hardware = self._cluster.hardware
         found = [change for gpu, change in self._open.items() if hardware.node_of[gpu] == node]
         if not found:
@@ -106,8 +106,8 @@ class Recuts:
     def begin_node(self, node: int, layouts: Sequence[Sequence[str] | None], now_s: float) -> Refusal | None:
         """Cut the GPUs of a node anew, all of them or none: each into instances of these profiles; None for MIG off.
 
-        Nothing may run on the node. A GPU that has these instances already stays as it is. The places are those that
-        destroy the fewest instances.
+        Nothing may run on the node. A GPU with these instances already stays as it is. The places are those with
+        the fewest destroyed instances.
         """
         hardware = self._cluster.hardware
         first = hardware.first_gpu[node]
@@ -145,7 +145,7 @@ class Recuts:
     ) -> Refusal | None:
         """Change the geometry of a GPU; None for MIG mode off. `before` must be its present geometry.
 
-        Instances that are not in `after` go at once, new ones exist at the end. With the scope `gpu` or `node` nothing
+        Instances outside `after` go at once, new ones exist at the end. With the scope `gpu` or `node` nothing
         may run on the GPU or its node, and nothing starts there meanwhile.
         """
         cluster = self._cluster
@@ -166,7 +166,7 @@ class Recuts:
         return None
 
     def _refusal(self, gpu: int, before: Geometry | None, after: Geometry | None, scope: str) -> Refusal | None:
-        """Why a change cannot begin."""
+        """The reason of a change not to begin."""
         hardware = self._cluster.hardware
         model = find_gpu_model(
             self._cluster.hardware.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]]
@@ -187,7 +187,7 @@ class Recuts:
         return None
 
     def end(self, gpu: int, now_s: float, number: int) -> bool:
-        """A change ends, or what failed is repaired; False when that was so already."""
+        """A change ends, or a failed one is repaired; False if it was so already."""
         change = self._open.get(gpu)
         if change is None or change.number != number:
             return False
@@ -220,7 +220,7 @@ class Recuts:
         return True
 
     def _stop(self) -> None:
-        """Nothing starts where the engine has stopped all clients."""
+        """Close the GPUs with all clients stopped by the engine."""
         self._cluster.hardware.stopped = {
             each
             for gpu, change in self._open.items()

@@ -1,6 +1,6 @@
 """The workload of a simulated cluster: one column per property, one entry per job.
 
-Columns are plain Python lists, which the event loop reads one entry at a time. The hardware request of a job is its
+Columns are plain Python lists: the event loop reads one entry at a time. The hardware request of a job is its
 `Shape`, shared by all jobs with the same request, so that each shape is tested once.
 """
 
@@ -39,7 +39,7 @@ class Shape(NamedTuple):
     """The hardware request of a job.
 
     `gpus` whole GPUs divided into members of `per_member` (the last takes the remainder), each member on one node.
-    `milli` > 0 requests that share of one GPU instead; `profile` requests `gpus` MIG instances of that name. 0 means
+    `milli` > 0 requests this share of one GPU instead; `profile` requests `gpus` MIG instances of that name. 0 means
     "no constraint" in `models` (bit set over the GPU models), `gpu_memory_mib`, `cpu_milli` and `memory_mib` (both per
     member).
     """
@@ -58,12 +58,12 @@ class Shape(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """True when it requests whole GPUs."""
+        """True if it requests whole GPUs."""
         return self.milli == 0 and not self.profile
 
     @property
     def plain(self) -> bool:
-        """True when any free GPUs fit, as long as each member is on one node."""
+        """True if any free GPUs fit, as long as each member is on one node."""
         return (
             self.whole
             and not self.spread
@@ -115,14 +115,14 @@ class Jobs:
         return self.shapes[self.shape[job]]
 
     def shape_code(self, shape: Shape) -> int:
-        """Number of `shape`, which is added when it is new."""
+        """Number of `shape`; a new one is added."""
         code = self._shape_code.setdefault(shape, len(self.shapes))
         if code == len(self.shapes):
             self.shapes.append(shape)
         return code
 
     def tenant_code(self, name: str) -> int:
-        """Number of the tenant `name`, which is added when it is new."""
+        """Number of the tenant `name`; a new one is added."""
         code = self._tenant_code.setdefault(name, len(self.tenants))
         if code == len(self.tenants):
             self.tenants.append(name)
@@ -189,9 +189,8 @@ def jitter(duration_s: Sequence[float], ratio: float, seed: int) -> list[float]:
 def jobs_from_trace(trace: JobTrace, inventory: Inventory, *, jitter_ratio: float = 0.0, seed: int = 0) -> Jobs:
     """The jobs of a trace, for the hardware of `inventory`.
 
-    A gang without a stated number of nodes has members as wide as the widest node that it may use, or as its least
-    width allows. Missing
-    properties have the defaults of the workload contract (docs/workload-contract.md).
+    A gang without a stated number of nodes has members as wide as its widest usable node, or as its least width
+    allows. Missing properties have the defaults of the workload contract (docs/workload-contract.md).
     """
     jobs = Jobs()
     count = len(trace)
@@ -252,7 +251,7 @@ def _shapes(jobs: Jobs, trace: JobTrace, inventory: Inventory) -> list[int]:
 
 
 def _widest_member(gpus: int, min_gpus: int, widest: int) -> int:
-    """GPUs of a member where the file names no members. An elastic gang gives and takes whole members, so its least
+    """GPUs of a member if the file names no members. An elastic gang gives and takes whole members, so its least
     width is a number of them.
     """
     if not 0 < min_gpus < gpus:
