@@ -1,4 +1,4 @@
-"""Synthetic job traces whose statistics are fitted to real ones.
+"""Synthetic job traces with statistics fitted to real ones.
 
 Users submit in batches (sweeps): the same tenant, user and width within a minute, with similar durations. Batches
 follow a daily rhythm and come in bursts; few tenants submit most of them. The constants in `FITTED` are printed by
@@ -170,11 +170,11 @@ def generate_jobs(
     start_hour: float = 0.0,
     model: ArrivalModel | None = None,
 ) -> JobTrace:
-    """Jobs submitted within `horizon_s` that request `load` x the cluster's GPU-seconds in that time.
+    """Jobs submitted within `horizon_s`, requesting `load` x the cluster's GPU-seconds in this time.
 
     Jobs longer than `max_duration_s` (default: the horizon) are redrawn and jobs wider than `max_width` (default: the
     cluster) never drawn, so that no single giant job makes up the load. The last job may exceed the load by its own
-    size. Limits are drawn as users declare them, which is far too long. Raises `InputError` for figures out of range.
+    size. Limits are drawn as users declare them: far too long. Raises `InputError` for figures out of range.
     """
     model = FITTED if model is None else model
     names = [f"tenant-{i:02d}" for i in range(tenants)] if isinstance(tenants, int) else list(tenants)
@@ -279,7 +279,7 @@ def _batch_sizes(rng: np.random.Generator, model: ArrivalModel, group: Ints) -> 
 
 
 def _redraw_above(draw: Any, count: int, most: float) -> Floats:
-    """`draw(indices)` for all, and again (20 times at most) for those above `most`, which then become `most`."""
+    """`draw(indices)` for all, and again (20 times at most) for those above `most`; the last of these become `most`."""
     values: Floats = draw(np.arange(count))
     for _ in range(20):
         above = np.flatnonzero(values > most)

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class TraceKind:
-    """One public layout: what `traces import KIND PATH` reads and writes, and its publisher."""
+    """One public layout: input and output of `traces import KIND PATH`, and its publisher."""
 
     kind: str
     what: str

@@ -1,6 +1,6 @@
-"""Which rows of a job file are usable, and why the others are not.
+"""Usable rows of a job file, and the reasons against the others.
 
-Every row gets at most one reason: the first that applies, in the order of `find_unusable`.
+Every row gets at most one reason: the first applicable one, in the order of `find_unusable`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RowReasons:
             self.usable &= ~hit
 
     def first_rows(self, frame: pd.DataFrame, path: Path) -> dict[str, str]:
-        """The first row with each reason, as numbered in the file, and its value where the reason is a limit."""
+        """The first row with each reason, as numbered in the file, and its value if the reason is a limit."""
         values = {reason: f", value {value:g}" for reason, value in self.first_value_by_reason.items()}
         return {
             reason: row_label(path, int(frame.index[row])) + values.get(reason, "")
@@ -66,11 +66,11 @@ class RowReasons:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The capacity of the cluster, to recognize jobs that can never run; an empty `by_type` disables the check of
+    """The capacity of the cluster, to recognize jobs unable to ever run; an empty `by_type` disables the check of
     types.
 
-    `limit_by_tenant` is the most GPUs that a tenant's queue may hold, `type_limit_by_tenant` the same for single types;
-    a tenant or type that is not listed has no limit.
+    `limit_by_tenant` is the most GPUs of a tenant's queue, `type_limit_by_tenant` the same for single types;
+    an unlisted tenant or type has no limit.
     """
 
     gpus: int
@@ -79,7 +79,7 @@ class Capacity:
     type_limit_by_tenant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def most_gpus(self, tenant: str, types: Iterable[str]) -> int:
-        """The most GPUs of these types together that a tenant may ever hold, each type within its own limit."""
+        """The most GPUs of these types together for a tenant at any time, each type within its own limit."""
         limits = self.type_limit_by_tenant.get(tenant, {})
         return sum(min(self.by_type.get(name, 0), limits.get(name, self.by_type.get(name, 0))) for name in set(types))
 
@@ -92,7 +92,7 @@ def find_unusable(
 ) -> RowReasons:
     """Judge every row of `selected`; the others are excluded without a reason.
 
-    `text` and `numbers` hold the columns of the file by name (missing ones absent), plus `start_s` and `end_s` where
+    `text` and `numbers` hold the columns of the file by name (missing ones absent), plus `start_s` and `end_s` if
     the file has them.
     """
     reasons = RowReasons(usable=selected.copy())
@@ -158,7 +158,7 @@ def _check_shape(
 
 
 def _illegal_profiles(profiles: npt.NDArray[np.object_]) -> BoolArray:
-    """Rows whose profile exists on no GPU model."""
+    """Rows with a profile of no GPU model."""
     from simulator.traces.gpu_models import is_mig_profile
 
     given = {str(name) for name in set(profiles.tolist()) if name}
@@ -214,7 +214,7 @@ def _check_contract(
 ) -> None:
     """Contradictions between MIG profile, GPU type, domain and GPU memory, by the rules of the contract.
 
-    Equal rows are judged once. `gpu_models` are those of the cluster, empty where unknown.
+    Equal rows are judged once. `gpu_models` are those of the cluster, empty if unknown.
     """
     empty, unknown = np.full(len(reasons.usable), "", object), np.full(len(reasons.usable), np.nan)
     profiles, types, domains = (text.get(name, empty) for name in ("mig_profile", "gpu_type", "topology"))
@@ -240,7 +240,7 @@ def _check_contract(
 
 
 def _repeated(job_id: npt.NDArray[np.object_], usable: BoolArray) -> BoolArray:
-    """Every usable row whose job_id occurs in an earlier usable row."""
+    """Every usable row with the job_id of an earlier usable row."""
     import pandas as pd
 
     kept = np.flatnonzero(usable)
@@ -250,7 +250,7 @@ def _repeated(job_id: npt.NDArray[np.object_], usable: BoolArray) -> BoolArray:
 
 
 def parse_flags(column: pd.Series[str], true_words: tuple[str, ...], false_words: tuple[str, ...]) -> FloatArray:
-    """1 for a true word, 0 for a false one, NaN where empty, infinite for any other word."""
+    """1 for a true word, 0 for a false one, NaN if empty, infinite for any other word."""
     words = column.astype("string").str.strip().str.lower()
     flags = np.full(len(words), np.inf)
     flags[words.isna().to_numpy()] = np.nan

@@ -38,7 +38,7 @@ SAID = {found.stated.column: found for found in contract_fields() if found.state
 
 
 def _said(name: str, kind: ValueKind, about: str = "") -> Column:
-    """The column for a field of the workload contract, with its limits; `about` where the column covers less than the
+    """The column for a field of the workload contract, with its limits; `about` if the column covers less than the
     field.
     """
     found = SAID[name]

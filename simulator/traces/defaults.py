@@ -38,7 +38,7 @@ LIMIT_FACTORS = (1.0, 2.0, 3.0, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class KindDefaults:
-    """Defaults for the jobs whose kind matches the pattern `kind`; None: no default."""
+    """Defaults for the jobs with a kind matching the pattern `kind`; None: no default."""
 
     kind: str
     slo_class: str | None = None
@@ -52,7 +52,7 @@ class KindDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """An ordered list of `KindDefaults`; the first pattern that matches a job's kind applies."""
+    """An ordered list of `KindDefaults`; the first pattern matching a job's kind applies."""
 
     source: str
     kinds: tuple[KindDefaults, ...]
@@ -103,24 +103,24 @@ def _is_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def usual_limit_s(wanted_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The smallest usual limit that is at least `wanted_s`, elementwise; `wanted_s` itself above 30 d."""
+    """The smallest usual limit at or above `wanted_s`, elementwise; `wanted_s` itself above 30 d."""
     ladder = np.array(USUAL_LIMITS_S)
     step = np.searchsorted(ladder, wanted_s, side="left")
     return np.where(step < len(ladder), ladder[np.minimum(step, len(ladder) - 1)], wanted_s)
 
 
 def declared_limits_s(duration_s: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Limits that users might have declared: over-estimates by 1, 2, 3, 5 or 10, rounded up to a typical one.
+    """Plausible declared limits of users: over-estimates by 1, 2, 3, 5 or 10, rounded up to a typical one.
 
-    For traces without limits, where a policy needs one (EASY backfill); one factor per job, in job order.
+    For traces without limits and policies in need of one (EASY backfill); one factor per job, in job order.
     """
     return usual_limit_s(duration_s * rng.choice(LIMIT_FACTORS, size=len(duration_s)))
 
 
 def load_defaults(path: Path | str | None = None) -> Defaults:
-    """The defaults of a YAML file, the shipped ones when `path` is None.
+    """The defaults of a YAML file, the shipped ones if `path` is None.
 
-    Raises `InputError` naming the file, the entry, the field, its value and what is allowed.
+    Raises `InputError` naming the file, the entry, the field, its value and the allowed values.
     """
     path = SHIPPED if path is None else Path(path)
     content = load_yaml(path, "the defaults file").content

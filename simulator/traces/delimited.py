@@ -63,7 +63,7 @@ def read_csv(path: Path, names: Sequence[str] | None, separator: str | None) -> 
 
 
 def _check_first_row(path: Path, columns: int, separator: str, *, header: bool) -> None:
-    """Refuse a first row that is wider than the header: parsing a million columns would take too long."""
+    """Refuse a first row wider than the header: parsing a million columns would take too long."""
     with _opened(path) as handle:
         line = 1 + int(header and bool(handle.readline()))
         row = handle.readline(MOST_HEADER_BYTES + 1)
@@ -74,7 +74,7 @@ def _check_first_row(path: Path, columns: int, separator: str, *, header: bool) 
 
 
 def separator_of(head: str) -> str:
-    """The most frequent separator in a header, outside quotes; a comma where there is none."""
+    """The most frequent separator in a header, outside quotes; a comma by default."""
     text = _QUOTED.sub("", head)
     return max(SEPARATORS, key=text.count)
 
@@ -124,7 +124,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _check_content(path: Path) -> None:
-    """Refuse files that are too large, and bytes that occur in no text; reads the file once, in chunks."""
+    """Refuse oversized files, and bytes foreign to any text; reads the file once, in chunks."""
     packed, most = path.stat().st_size, MOST_BYTES
     if path.suffix.lower() == ".gz":
         most = min(most, packed * MOST_GZIP_RATIO + _CHUNK_BYTES)
@@ -150,7 +150,7 @@ def _check_content(path: Path) -> None:
 
 
 def _check_ends(path: Path, first: Sequence[str], separator: str, columns: int | None) -> None:
-    """Refuse a header that names a column twice, and a file that was truncated while being written.
+    """Refuse a header naming a column twice, and a file truncated during its writing.
 
     A truncated file has a last line without its end and with fewer fields than the first.
     """

@@ -1,4 +1,4 @@
-"""The memory that this process may still use, by the machine, by its control group and by its own limit."""
+"""The memory still open to this process, by the machine, by its control group and by its own limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KIB = 1024
 
 
 def free_memory_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
-    """The least of the three; infinity where the system tells none of them."""
+    """The least of the three; infinity if the system tells none of them."""
     found = [float("inf")]
     with suppress(OSError, ValueError, IndexError):
         lines = (proc / "meminfo").read_text("ascii").splitlines()

@@ -40,7 +40,7 @@ _PROFILES = frozenset(profile.name for model in MIG_MODELS for profile in model.
 
 
 def is_mig_profile(name: str) -> bool:
-    """Whether any GPU model has the MIG profile `name`."""
+    """True if any GPU model has the MIG profile `name`."""
     return name in _PROFILES
 
 
@@ -57,7 +57,7 @@ def model_for_label(label: str) -> str | None:
 
 
 def models_like(name: str, here: Iterable[str]) -> list[str]:
-    """The models of a cluster that a short name may mean (`a100`, `nvidia_h100`); the name as it is where none does."""
+    """The models of a cluster behind a short name (`a100`, `nvidia_h100`); the name as it is if none fits."""
     if name in KNOWN_GPU_MODELS:
         return [name]
     wanted = _short(name)

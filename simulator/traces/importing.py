@@ -38,7 +38,7 @@ MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """Rows read, written, dropped and assumptions of an import. `unusable_by_reason`: rows that a replay will skip."""
+    """Rows read, written, dropped and assumptions of an import. `unusable_by_reason`: rows skipped by a replay."""
 
     kind: str
     makes: str
@@ -67,9 +67,9 @@ def import_trace(
 ) -> ImportReport:
     """Read `path` in the layout `kind` and write `out` (.csv or .parquet), whole or not at all.
 
-    Rows that the layout cannot express are dropped and counted; rows that a replay cannot use are
+    Rows beyond the layout are dropped and counted; rows unusable in a replay are
     written and counted too. A layout that lists nodes also writes `OUT.cluster.yaml`. Raises
-    `InputError` when the kind is unknown, the file is unusable, or `out` cannot be written.
+    `InputError` if the kind is unknown, the file is unusable, or `out` cannot be written.
     """
     if kind not in TRACE_KINDS:
         raise InputError(f"trace kind {kind!r} is not known; {unknown_name(kind, TRACE_KINDS)}")
@@ -117,7 +117,7 @@ def import_trace(
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """What a replay reads from the written file."""
+    """The reading of the written file by a replay."""
 
     unusable_by_reason: Mapping[str, int]
     usable: int

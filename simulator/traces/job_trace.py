@@ -70,7 +70,7 @@ class JobTrace:
 
     @property
     def unusable(self) -> int:
-        """Rows of the selected tenants that could not be used."""
+        """Unusable rows of the selected tenants."""
         return sum(self.unusable_by_reason.values())
 
     @property
@@ -94,13 +94,13 @@ class JobTrace:
         return codes.astype(np.int32), tuple(names.tolist())
 
     def words(self, column: str) -> Texts:
-        """A column beside those of a job file as text, "" where it is empty or absent."""
+        """A column beside those of a job file as text, "" if it is empty or absent."""
         values = self.extra.get(column, np.full(len(self), "", object))
         found: Texts = np.array([value if isinstance(value, str) else "" for value in values.tolist()], object)
         return found
 
     def amounts(self, column: str) -> Floats:
-        """A column beside those of a job file as numbers, NaN where it is empty or absent."""
+        """A column beside those of a job file as numbers, NaN if it is empty or absent."""
         values = self.extra.get(column)
         return np.full(len(self), np.nan) if values is None else np.array(values, np.float64)
 

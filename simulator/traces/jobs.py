@@ -50,12 +50,12 @@ def read_jobs(
     columns: Mapping[str, str] | None = None,
     site: Site | None = None,
 ) -> JobTrace:
-    """Read a job file, keep the jobs of `tenants` (all when empty), and fill missing values from `defaults`.
+    """Read a job file, keep the jobs of `tenants` (all if empty), and fill missing values from `defaults`.
 
-    Files of other programs are read too (`simulator.traces.own_columns`), and what Slurm prints
-    (`simulator.traces.slurm`, with what `site` says); `columns` maps their names to ours. Raises
-    `InputError` when the file cannot be used at all: unreadable, empty, truncated, a required column missing, a cell
-    that is no number, an unknown tenant, or no usable row.
+    Files of other programs are read too (`simulator.traces.own_columns`), and the output of Slurm
+    (`simulator.traces.slurm`, with the facts of `site`); `columns` maps their names to ours. Raises
+    `InputError` if the file cannot be used at all: unreadable, empty, truncated, a required column missing, a cell
+    without a number, an unknown tenant, or no usable row.
     """
     path = Path(path)
     site = site or Site()
@@ -70,7 +70,7 @@ def read_jobs(
 
 
 def _read_own(path: Path, columns: Mapping[str, str], site: Site) -> Own:
-    """The rows of a file in our columns, by what the file holds."""
+    """The rows of a file in our columns, by the content of the file."""
     if path.suffix.lower() in (".parquet", ".pq") or not looks_like_accounting(path):
         return own_jobs(read_table(path), path, columns)
     found = read_accounting(path, timezone=site.timezone, columns=columns, shards_per_gpu=site.shards_per_gpu)
@@ -136,7 +136,7 @@ def _columns_of(frame: pd.DataFrame, path: Path) -> tuple[dict[str, Texts], dict
 
 
 def text_column(column: pd.Series[Any]) -> Texts:
-    """The column as stripped text, "" where it is empty; whole floats are written without `.0`."""
+    """The column as stripped text, "" if it is empty; whole floats are written without `.0`."""
     import pandas as pd
 
     if pd.api.types.is_float_dtype(column.dtype):

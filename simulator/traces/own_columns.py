@@ -186,7 +186,7 @@ def _rename(
 ) -> dict[str, str]:
     """Rename the columns to ours; returns the original names of renamed ones, by ours.
 
-    In a file that has all `required` columns under our names no alias is looked for: the others keep their meaning.
+    In a file with all `required` columns under our names no alias is looked for: the others keep their meaning.
     """
     there = [str(name).strip() for name in own.frame.columns]
     own.frame = own.frame.set_axis(there, axis=1)
@@ -310,7 +310,7 @@ def _gpus_of(tres: str) -> str:
 
 
 def _fill_jobs(own: Own, renamed: Mapping[str, str]) -> None:
-    """Values that follow from other columns: durations from start and end, the tenant from the user."""
+    """Values derived from other columns: durations from start and end, the tenant from the user."""
     frame = own.frame
     if {"start_s", "end_s"} <= set(frame.columns):
         _fill_durations(own)
@@ -353,7 +353,7 @@ def _fill_durations(own: Own) -> None:
 
 
 def _say_text(own: Own) -> None:
-    """Note how the text was read, where that was unusual."""
+    """Note an unusual reading of the text."""
     about = own.frame.attrs
     if about.get("encoding") == "latin-1":
         own.notes.append("the text is no UTF-8 and was read as Latin-1")

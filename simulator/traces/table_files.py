@@ -1,6 +1,6 @@
 """Tables on disk: reads and writes CSV and Parquet, never half a file.
 
-An unusable file is one `InputError` that names the file and, where applicable, the column and the row. Rows are
+An unusable file is one `InputError` with the file and, if applicable, the column and the row. Rows are
 numbered as in an editor: the line of a CSV file (its header is line 1), the row from 1 of a Parquet file.
 """
 
@@ -28,14 +28,14 @@ Progress = Callable[[str, float], None]
 
 
 def no_progress(_what: str, _done: float) -> None:
-    """A progress callback that does nothing."""
+    """A progress callback without effect."""
 
 
 def read_table(path: Path, *, names: Sequence[str] | None = None, separator: str | None = None) -> pd.DataFrame:
     """The table at `path` by its suffix: text cells (CSV) or typed cells (Parquet).
 
-    `names` are the columns of a CSV file without a header. Without `separator` it is detected. Raises `InputError` when
-    the file is missing, empty, truncated, too large, or not what its suffix says.
+    `names` are the columns of a CSV file without a header. Without `separator` it is detected. Raises `InputError` if
+    the file is missing, empty, truncated, too large, or of another type than its suffix.
     """
     check_file(path)
     try:
@@ -62,7 +62,7 @@ def _read_table(path: Path, names: Sequence[str] | None, separator: str | None) 
 
 
 def check_file(path: Path) -> None:
-    """Raise `InputError` where there is no file that can be read."""
+    """Raise `InputError` without a readable file."""
     try:
         if path.is_dir():
             raise InputError(f"{path}: is a folder; give a file")
@@ -85,9 +85,9 @@ def row_label(path: Path, index: int) -> str:
 
 
 def number_column(frame: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
-    """The column as float64, NaN where it is empty; dates and durations of a typed file are converted to seconds.
+    """The column as float64, NaN if it is empty; dates and durations of a typed file are converted to seconds.
 
-    Raises `InputError` naming the file, row and column of the first cell that is no number.
+    Raises `InputError` naming the file, row and column of the first cell without a number.
     """
     import pandas as pd
 
@@ -109,12 +109,12 @@ def number_column(frame: pd.DataFrame, name: str, path: Path) -> pd.Series[float
 
 
 def number_array(frame: pd.DataFrame, name: str, path: Path) -> npt.NDArray[np.float64]:
-    """As `number_column`, as an array that may be written to."""
+    """As `number_column`, as a writable array."""
     return np.array(number_column(frame, name, path), dtype=np.float64)
 
 
 def require_columns(frame: pd.DataFrame, names: Sequence[str], path: Path, what: str) -> None:
-    """Raise `InputError` when `frame` lacks one of `names`; the message lists what is there."""
+    """Raise `InputError` if `frame` lacks one of `names`; the message lists the present ones."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         there = ", ".join(str(name) for name in list(frame.columns)[:20])
@@ -133,7 +133,7 @@ def _acts(text: str) -> bool:
 
 
 def read_exact(path: Path) -> pd.DataFrame:
-    """The table as `write_table` wrote it for spreadsheets: cells of a CSV file are texts, "" where they are empty.
+    """The table as `write_table` wrote it for spreadsheets: cells of a CSV file are texts, "" if empty.
 
     Raises `InputError` as `read_table` does.
     """
@@ -147,7 +147,7 @@ def read_exact(path: Path) -> pd.DataFrame:
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with an apostrophe before each text that a spreadsheet would evaluate, and without control characters.
+    """The table with an apostrophe before each text a spreadsheet would evaluate, and without control characters.
 
     Numbers are unchanged. A text that looks as if it had such an apostrophe gets one more: `read_exact` removes one.
     """
@@ -160,7 +160,7 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_returns(frame: pd.DataFrame) -> bool:
-    """Whether a text has a carriage return, which `to_csv` does not quote on its own."""
+    """True if a text has a carriage return (`to_csv` does not quote it on its own)."""
     return any(
         bool(frame[name].astype("string").str.contains("\r", regex=False).any())
         for name in frame.columns
@@ -178,7 +178,7 @@ def write_table(
     """Write the table by its suffix, atomically; see `autopilot.files`.
 
     `check` may refuse the temporary file by raising; then nothing is left. `for_spreadsheets`: a CSV file holds no
-    formulas (`without_formulas`). Raises `InputError` when the suffix is unknown or the folder cannot be written.
+    formulas (`without_formulas`). Raises `InputError` if the suffix is unknown or the folder cannot be written.
     """
     ending = path.suffix.lower()
     if ending not in (".csv", ".parquet", ".pq"):

@@ -1,6 +1,6 @@
 """Times and amounts as people and programs write them: dates, epoch seconds and milliseconds, clocks, decimal commas.
 
-A column has one format. Cells of two formats in one column are an error that names the row.
+A column has one format. Cells of two formats in one column are an error with the row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DAYS_AND_HOURS = r"^(\d{1,6})-(\d{1,2})$"
 def read_times(
     raw: pd.Series[Any], name: str, path: Path, label: Label, *, comma: bool = False, lenient: bool = False
 ) -> tuple[Floats, str]:
-    """Seconds (NaN where unknown) and the format of the column: "", "epoch", "epoch ms", "date" or "date with zone".
+    """Seconds (NaN if unknown) and the format of the column: "", "epoch", "epoch ms", "date" or "date with zone".
 
     Dates and epoch times count from 1970; a date without a zone is read as UTC. With `lenient` an invalid cell is
     unknown. Raises `InputError`.
@@ -104,9 +104,9 @@ def _epoch(values: Floats, raw: pd.Series[Any], name: str, path: Path, label: La
 def read_amounts(
     raw: pd.Series[Any], name: str, path: Path, label: Label, *, comma: bool = False, clock: bool = False
 ) -> Floats:
-    """Numbers, NaN where unknown. `comma`: a comma is the decimal sign; `clock`: also [D-]HH:MM:SS in seconds.
+    """Numbers, NaN if unknown. `comma`: a comma is the decimal sign; `clock`: also [D-]HH:MM:SS in seconds.
 
-    Raises `InputError` naming the first row that is none of these.
+    Raises `InputError` naming the first row with none of these.
     """
     import pandas as pd
 
@@ -137,7 +137,7 @@ def _clocks(text: pd.Series[Any]) -> Floats:
 
 
 def with_points(text: pd.Series[Any], raw: pd.Series[Any], name: str, path: Path, label: Label) -> pd.Series[Any]:
-    """Decimal commas as points, where no cell may mean thousands. Raises `InputError`."""
+    """Decimal commas as points, if no cell may mean thousands. Raises `InputError`."""
     with_comma = text.str.fullmatch(r"[+-]?\d*,\d+").fillna(False).to_numpy(dtype=bool)
     if not with_comma.any():
         return text
@@ -169,7 +169,7 @@ def _texts(raw: pd.Series[Any]) -> tuple[pd.Series[Any], pd.Series[Any]]:
 
 
 def _numbers(text: pd.Series[Any], given: pd.Series[Any]) -> pd.Series[Any]:
-    """As float64; NaN for anything that is no number, or out of range."""
+    """As float64; NaN for any other text and for numbers out of range."""
     import pandas as pd
 
     return pd.to_numeric(text.where(given & (text.str.len() <= LONGEST_NUMBER)), errors="coerce").astype("float64")

@@ -1,4 +1,4 @@
-"""What the readers of public layouts share: their result, their options, and times as seconds."""
+"""The shared part of the readers of public layouts: their result, their options, and times as seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What a caller may choose. Only layouts that publish rates instead of requests draw by `seed`.
+    """The options of a caller. Only layouts with rates instead of requests draw by `seed`.
 
     `start_s`, `span_s` cut a window out of request traces (None: to the end), `rate_scale` in (0, 1]
     thins them. `timezone` (IANA name) is that of dates without one, as `sacct` prints them; empty: UTC.
@@ -45,7 +45,7 @@ class ImportOptions:
 
 @dataclass(slots=True)
 class Imported:
-    """What a layout gave: the table in our format, and all that was left out, assumed or worth saying."""
+    """The result of a layout: the table in our format, and all omissions, assumptions and remarks."""
 
     frame: pd.DataFrame
     rows_read: int
@@ -56,15 +56,15 @@ class Imported:
 
 
 def layout_error(path: Path, kind: str, known: Sequence[str], frame: pd.DataFrame) -> InputError:
-    """The error for a file whose columns are those of no known layout of `kind`."""
+    """The error for a file with the columns of no known layout of `kind`."""
     there = ", ".join(str(name) for name in list(frame.columns)[:20])
     return InputError(f"{path}: not a {kind} trace: the columns must be {' or '.join(known)}; the file has {there}")
 
 
 def timestamps_s(frame: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
-    """A column of times as seconds, dates since 1970 (NaN where unknown).
+    """A column of times as seconds, dates since 1970 (NaN if unknown).
 
-    Raises `InputError` naming the row of the first cell that is no time, or one of another kind.
+    Raises `InputError` naming the row of the first cell without a time, or with one of another kind.
     """
     import pandas as pd
 
@@ -80,7 +80,7 @@ def read_layout(path: Path) -> pd.DataFrame:
 
 
 def numbered(prefix: str, rows: int) -> list[str]:
-    """`prefix-000000`, `prefix-000001`, ...: ids for layouts that have none."""
+    """`prefix-000000`, `prefix-000001`, ...: ids for layouts without any."""
     width = max(6, len(str(rows)))
     return [f"{prefix}-{number:0{width}d}" for number in range(rows)]
 
@@ -95,7 +95,7 @@ def window_of(times_s: Any, options: ImportOptions) -> Any:
 
 
 def thin(frame: pd.DataFrame, options: ImportOptions, notes: list[str]) -> pd.DataFrame:
-    """The window of request rows that the options choose, thinned to `rate_scale`; its start becomes 0."""
+    """The window of request rows chosen by the options, thinned to `rate_scale`; its start becomes 0."""
     inside = window_of(frame["t_s"].to_numpy(dtype=np.float64), options)
     if options.rate_scale < 1:
         inside &= np.random.default_rng(options.seed).random(len(frame)) < options.rate_scale

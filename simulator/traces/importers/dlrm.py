@@ -14,7 +14,7 @@ PUBLISHED = ("instance_sn", "role", "app_name", "gpu_request", "creation_time", 
 
 
 def read(path: Path, options: ImportOptions, progress: Progress) -> Imported:
-    """Read the instances; one that was there before the trace starts at 0, one still there ends with it."""
+    """Read the instances; one from before the trace starts at 0, one still there ends with it."""
     del options
     progress("reading the instances", 0.0)
     frame = read_layout(path)

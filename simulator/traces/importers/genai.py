@@ -2,7 +2,7 @@
 
 Image generation has no tokens. So that a replay has work of the right proportions, a prompt counts one input
 token for four characters, and one denoising step of one image counts as one output token. Both are
-reported as assumed; `latency_s` is what the publisher measured.
+reported as assumed; `latency_s` is the publisher's measurement.
 """
 
 from __future__ import annotations

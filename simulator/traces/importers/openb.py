@@ -93,7 +93,7 @@ def _cluster(folder: Path, notes: list[str]) -> str | None:
 
 
 def _pool(shape: dict[Any, Any], path: Path) -> PoolSpec:
-    """One pool of equal nodes; what the trace does not say (islands, switches, prices) stays plain."""
+    """One pool of equal nodes; properties outside the trace (islands, switches, prices) stay plain."""
     label, gpus, cpus, memory_mib = (
         shape["gpu_model"],
         shape["gpus"],

@@ -89,7 +89,7 @@ def _from_job_log(path: Path, progress: Progress) -> Imported:
 
 
 def _job(job: dict[str, Any], path: Path, number: int) -> dict[str, Any] | str:
-    """One entry of the log as a row, or the reason why it is none."""
+    """One entry of the log as a row, or the reason against it."""
     try:
         attempts = [each for each in job["attempts"] if each.get("start_time") and each.get("end_time")]
         attempts = [each for each in attempts if "None" not in (each["start_time"], each["end_time"])]

@@ -35,7 +35,7 @@ class TokenTable:
     ) -> dict[str, npt.NDArray[np.float64]]:
         """`input_tokens` and `output_tokens` of the requests; the first three have one entry a client window.
 
-        Between the published quantiles the logarithm of the count is interpolated. NaN where the trace
+        Between the published quantiles the logarithm of the count is interpolated. NaN if the trace
         says nothing about the model.
         """
         knots = np.stack([self._knots(t, m, at) for t, m, at in zip(tenant, model, t_s, strict=True)])

@@ -1,6 +1,6 @@
 """Slurm accounting: `sacct --parsable2` and `--json` output, the MIT Supercloud log (CSV), or our columns.
 
-`simulator.traces.slurm` reads what Slurm prints, as `simulate --jobs` does.
+`simulator.traces.slurm` reads the output of Slurm, as `simulate --jobs` does.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Slurm accounting: what `sacct` and `squeue` print, as rows of jobs."""
+"""Slurm accounting: the output of `sacct` and `squeue`, as rows of jobs."""

@@ -2,8 +2,8 @@
 
 Both `traces import slurm` and `simulate --jobs` read it here. Beside the columns of a job file the table has
 `eligible_s` (waiting for GPUs begins then), `start_s`, `end_s`, `suspended_s`, `shards`, `partition`, `qos`,
-`node_list`, `so_far_s` (of jobs that run still), and what joins rows to jobs (`simulator.traces.slurm.replay`): `gang`,
-`run_of`, `run`.
+`node_list`, `so_far_s` (of jobs still running), and the links from rows to jobs (`simulator.traces.slurm.replay`):
+`gang`, `run_of`, `run`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ LIST_NAMES = {"alloctres": "AllocTRES", "allocgres": "AllocGRES", "reqtres": "Re
 
 
 def looks_like_accounting(path: Path) -> bool:
-    """Whether a file holds `sacct` output or the JSON of Slurm, by its content."""
+    """True if a file holds `sacct` output or the JSON of Slurm, by its content."""
     try:
         head = first_line(path) if path.is_file() else ""
     except OSError:
@@ -81,7 +81,7 @@ def read_accounting(
 ) -> Accounting:
     """The jobs of an accounting. `timezone`: of dates without one (IANA name; empty: UTC).
 
-    `columns` maps other headers to columns of a job file. Raises `InputError` where the file cannot be read at all.
+    `columns` maps other headers to columns of a job file. Raises `InputError` if the file cannot be read at all.
     """
     check_zone(timezone)
     if shards_per_gpu is not None and shards_per_gpu < 1:
@@ -129,7 +129,7 @@ def read_accounting(
 
 
 def _states(found: Accounting) -> None:
-    """The state in one word. What waits has no start, and what goes on has no end."""
+    """The state in one word. A waiting job has no start, and an open one has no end."""
     frame = found.frame
     words = frame["state"].str.split().str[0].str.lower().str.rstrip("+").fillna("")
     frame["status"] = words.map(lambda word: STATES.get(word, word))
@@ -182,7 +182,7 @@ def _durations(found: Accounting, timezone: str, *, local: bool) -> None:
 
 
 def _gpus(found: Accounting, shards_per_gpu: int | None) -> None:
-    """What was held where the job started, else what was asked for."""
+    """The held GPUs if the job started, else the requested ones."""
     frame = found.frame
     known: dict[str, Gpus] = {}
 
@@ -240,7 +240,7 @@ def _limits(found: Accounting) -> None:
 
 
 def _drop_never_started(found: Accounting) -> None:
-    """Jobs that were cancelled, or failed, before they had any GPU."""
+    """Drop jobs cancelled, or failed, before they had any GPU."""
     frame = found.frame
     ghost = (
         frame["elapsed_s"].eq(0) & frame["start_s"].eq(frame["end_s"]) & frame["status"].isin(["cancelled", "deadline"])

@@ -1,6 +1,6 @@
 """Times of `sacct` as seconds since 1970: epoch times, dates in the formats of strftime, and local dates of a zone.
 
-Local dates repeat an hour where the clocks go back. Which of the two is meant follows from the order of job numbers
+Local dates repeat an hour as the clocks go back. The right one of the two follows from the order of job numbers
 (later numbers were submitted later), from submit <= eligible <= start <= end, and from Elapsed.
 """
 
@@ -63,7 +63,7 @@ FORMATS = (
 
 @dataclass(slots=True)
 class Times:
-    """Seconds since 1970 by field, NaN where unknown. `local`: dates without a zone; `way`: how they were written."""
+    """Seconds since 1970 by field, NaN if unknown. `local`: dates without a zone; `way`: their format."""
 
     s: dict[str, Floats]
     local: bool = False
@@ -73,7 +73,7 @@ class Times:
 
 
 def check_zone(name: str) -> None:
-    """Raise `InputError` for a name that is no time zone; empty is UTC."""
+    """Raise `InputError` for a name of no time zone; empty is UTC."""
     try:
         ZoneInfo(name or "UTC")
     except (ValueError, OSError, ZoneInfoNotFoundError) as error:
@@ -131,7 +131,7 @@ def _dates(
     label: Any,
     given: Mapping[str, Any],
 ) -> tuple[Floats, bool]:
-    """Seconds of each date as if its clock were UTC, and whether the dates have a zone."""
+    """Seconds of each date as if its clock were UTC, and True if the dates have a zone."""
     import pandas as pd
 
     def seconds(parsed: Any) -> Floats:
@@ -218,7 +218,7 @@ def _settle(
     rows: Any,
     frame: pd.DataFrame,
 ) -> None:
-    """Choose for each row whose clock may mean two times; changes `first`."""
+    """Choose for each row with two possible times of its clock; changes `first`."""
     elapsed = frame["elapsed_s"].to_numpy(np.float64)
     suspended = frame["suspended_s"].to_numpy(np.float64)
     options: dict[int, list[tuple[float, dict[str, float]]]] = {}
@@ -245,7 +245,7 @@ def _wait(chosen: Mapping[str, float]) -> float:
 
 
 def _cost(chosen: Mapping[str, float], elapsed_s: float, suspended_s: float) -> float:
-    """How far the times of a row contradict each other."""
+    """The degree of contradiction among the times of a row."""
     cost = 0.0
     known = [chosen[name] for name in TIMES if name in chosen and np.isfinite(chosen[name])]
     cost += 10.0 * sum(later < earlier - 1 for earlier, later in pairwise(known))
@@ -264,10 +264,10 @@ def _submitted_after(
     options: Mapping[int, Sequence[tuple[float, Mapping[str, float]]]],
     frame: pd.DataFrame,
 ) -> set[int]:
-    """The rows that were submitted after the clocks went back.
+    """The rows submitted after the clocks went back.
 
-    In the order of job numbers all before one of them were submitted before, and all from it on after. The number that
-    leaves most rows in order is taken: a requeued job has the time of the requeue. Later records of a requeued job are
+    In the order of job numbers all before one of them were submitted before, and all from it on after. The number
+    with most rows in order is taken: a requeued job has the time of the requeue. Later records of a requeued job are
     judged by their own times.
     """
     if "submit" not in first:
@@ -309,7 +309,7 @@ def _submitted_after(
 
 
 def _in_order(values: Sequence[float]) -> list[int]:
-    """Of the first 0, 1, 2, ... values: the length of the longest part that never falls."""
+    """Of the first 0, 1, 2, ... values: the length of the longest non-falling part."""
     ends: list[float] = []
     lengths = [0]
     for value in values:

@@ -25,7 +25,7 @@ MOST_TASKS = 1_000_000
 
 @dataclass(slots=True)
 class Accounting:
-    """The table, and what was left out or is worth saying. `dated`: its times count from 1970."""
+    """The table, its omissions, and remarks. `dated`: its times count from 1970."""
 
     frame: pd.DataFrame
     rows_read: int
@@ -35,7 +35,7 @@ class Accounting:
 
 
 def frame_of(rows: Rows, path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
-    """The cells under the names of the fields. What `columns` maps is read from there."""
+    """The cells under the names of the fields. Columns mapped by `columns` are read from there."""
     import pandas as pd
 
     whole = pd.DataFrame(rows.cells, columns=pd.Index(range(len(rows.headers))), dtype=object)
@@ -63,7 +63,7 @@ def frame_of(rows: Rows, path: Path, columns: Mapping[str, str]) -> pd.DataFrame
 
 
 def notes_of(rows: Rows, encoding: str) -> list[str]:
-    """How the text was read, where that is worth saying."""
+    """Remarks on the reading of the text, if any."""
     notes = []
     if rows.repaired:
         notes.append(f"{counted(rows.repaired, 'row')} repaired: a name or comment holds the separator or a new line")
@@ -79,7 +79,7 @@ def notes_of(rows: Rows, encoding: str) -> list[str]:
 
 
 def check_fields(frame: pd.DataFrame, path: Path) -> None:
-    """Raise `InputError` where a field is missing without which nothing can be said."""
+    """Raise `InputError` if an indispensable field is missing."""
     missing = [name for name in ("Submit", "Start", "End") if name.lower() not in frame]
     if "jobid" not in frame and "jobidraw" not in frame:
         missing.insert(0, "JobID")
@@ -94,7 +94,7 @@ def check_fields(frame: pd.DataFrame, path: Path) -> None:
 
 
 def read_numbers(frame: pd.DataFrame, path: Path, label: Any) -> None:
-    """Run times, suspensions and limits in seconds, and counts; NaN where unknown."""
+    """Run times, suspensions and limits in seconds, and counts; NaN if unknown."""
 
     def amounts(name: str, *, clock: bool = True) -> Floats:
         if name not in frame:
@@ -154,7 +154,7 @@ def name_rows(found: Accounting) -> None:
 
 
 def _clusters(found: Accounting) -> Any:
-    """What tells the job numbers of several clusters apart."""
+    """The prefix to tell the job numbers of several clusters apart."""
     frame = found.frame
     if "cluster" not in frame or frame["cluster"].nunique() < 2:
         return ""
@@ -163,7 +163,7 @@ def _clusters(found: Accounting) -> Any:
 
 
 def tasks_of(spec: str) -> list[int]:
-    """The tasks of a pending array: `0-7%2`, `1,4,8-12:2`, or the mask `0xFF`; empty where it cannot be read."""
+    """The tasks of a pending array: `0-7%2`, `1,4,8-12:2`, or the mask `0xFF`; empty if it is unreadable."""
     spec = spec.partition("%")[0].strip()
     if re.fullmatch(r"0x[0-9A-Fa-f]{1,300000}", spec):
         mask = bin(int(spec, 16))[:1:-1]

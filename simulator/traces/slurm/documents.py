@@ -40,7 +40,7 @@ HEADERS = (
 
 
 def read_document(path: Path, text: str) -> Rows:
-    """The jobs of a document. Raises `InputError` where it is damaged or lists none."""
+    """The jobs of a document. Raises `InputError` if it is damaged or lists none."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -58,7 +58,7 @@ def read_document(path: Path, text: str) -> Rows:
 
 
 def _number(value: Any) -> str:
-    """A number as Slurm writes it in any version: plain, or with `set` and `infinite`; empty where it is not set."""
+    """A number as Slurm writes it in any version: plain, or with `set` and `infinite`; empty if it is not set."""
     if isinstance(value, Mapping):
         if value.get("infinite"):
             return UNLIMITED
@@ -69,7 +69,7 @@ def _number(value: Any) -> str:
 
 
 def _state(value: Any) -> str:
-    """The first word of a state, which newer versions write as a list."""
+    """The first word of a state (newer versions write a list)."""
     words = value if isinstance(value, list) else [value]
     return str(words[0] or "") if words else ""
 

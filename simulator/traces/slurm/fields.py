@@ -1,4 +1,4 @@
-"""The fields of `sacct` that are read, under one name each, and what a site should ask for."""
+"""The fields read from `sacct`, under one name each, and the fields for a site to print."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ OURS = {
 
 
 def field_of(name: str) -> str:
-    """The field that a header names, in any case; other names in small letters, without spaces and underscores."""
+    """The field named by a header, in any case; other names in small letters, without spaces and underscores."""
     folded = re.sub(r"[\s_\-]+", "", name).casefold()
     return ALIASES.get(folded, folded)
 
 
 def is_accounting(header: Sequence[str]) -> bool:
-    """Whether these are columns of an accounting of Slurm: job numbers, states, times and GPUs."""
+    """True for columns of an accounting of Slurm: job numbers, states, times and GPUs."""
     there = {field_of(name) for name in header}
     return bool(
         there & {"jobid", "jobidraw"}

@@ -1,4 +1,4 @@
-"""Jobs that wait or run at the time of the dump: how long a replay lets them run, and what was assumed for it."""
+"""Jobs that wait or run at the time of the dump: their run time in a replay, and its assumptions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def let_open_jobs_run(frame: pd.DataFrame, notes: list[str]) -> None:
 
 
 class _RunTimes:
-    """Run times of ended jobs by what they have in common."""
+    """Run times of ended jobs by their common properties."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         """Those of all ended jobs."""
@@ -98,7 +98,7 @@ class _RunTimes:
         ]
 
     def longer_than(self, row: int, so_far_s: float) -> float:
-        """The median run time of jobs like this one that ran longer; NaN where they are too few."""
+        """The median run time of jobs like this one with a longer run; NaN if they are too few."""
         for keys, groups in zip(self._keys, self._sorted, strict=True):
             values = groups.get(keys[row], np.zeros(0))
             longer = values[np.searchsorted(values, so_far_s, side="right") :]

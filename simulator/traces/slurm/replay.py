@@ -1,6 +1,6 @@
 """Turn accounting rows into jobs of a replay: components of a het job start together, the last run of a job counts.
 
-Reads a Slurm dump, or the file that `traces import slurm` wrote from it, with the columns `eligible_s`,
+Reads a Slurm dump, or the file written from it by `traces import slurm`, with the columns `eligible_s`,
 `gang`, `run_of` and `run`.
 """
 
@@ -30,7 +30,7 @@ LOST = "recorded_lost_gpu_s"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What an accounting does not say.
+    """Facts missing from an accounting.
 
     `timezone`: of its dates (IANA name; empty: UTC). `partitions`: the GPU models of each. `any_model`: the cluster
     states no GPU model, so the models of the jobs do not count.
@@ -43,7 +43,7 @@ class Site:
 
 
 def jobs_of_rows(frame: pd.DataFrame, path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """The jobs, which arrive when they became eligible, and notes."""
+    """The jobs, arriving at their eligibility, and notes."""
     notes: list[str] = []
     frame = frame.copy()
     for name in (each for each in ("eligible_s", *_LAST, "limit_s", "so_far_s", "run", *_SUMMED) if each in frame):
@@ -59,7 +59,7 @@ def jobs_of_rows(frame: pd.DataFrame, path: Path) -> tuple[pd.DataFrame, list[st
 
 
 def _last_runs(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """The last run of each job, which arrives with the first; earlier ones are work that was lost."""
+    """The last run of each job, arriving with the first; earlier ones are lost work."""
     several = frame["run_of"].notna() & frame["run"].notna() & (frame["run_of"] != "")
     if not several.any():
         return frame
@@ -125,7 +125,7 @@ def _join_components(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 def _arrivals(frame: pd.DataFrame, notes: list[str]) -> None:
-    """A job arrives when it may start: holds, begin times and dependencies before are no waiting for GPUs."""
+    """A job arrives as soon as it may start: holds, begin times and dependencies before are no waiting for GPUs."""
     eligible = frame["eligible_s"].to_numpy(np.float64)
     start = frame["start_s"].to_numpy(np.float64) if "start_s" in frame else np.full(len(frame), np.nan)
     submit = frame["submit_s"].to_numpy(np.float64)
@@ -141,7 +141,7 @@ def _arrivals(frame: pd.DataFrame, notes: list[str]) -> None:
 
 
 def hold_to_models(frame: pd.DataFrame, by_type: Mapping[str, int], site: Site) -> tuple[pd.DataFrame, list[str]]:
-    """`gpu_type` in the names of the cluster: of the partition where `site` maps it, else of the accounting."""
+    """`gpu_type` in the names of the cluster: of the partition if `site` maps it, else of the accounting."""
     types = frame["gpu_type"].fillna("").astype(str) if "gpu_type" in frame else None
     notes: list[str] = []
     if types is not None:

@@ -1,4 +1,4 @@
-"""Rows of one job: dumps that overlap, runs of a job that was requeued, and parts of one that changed its size."""
+"""Rows of one job: overlapping dumps, runs of a requeued job, and parts of a resized one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CLOCK_CHANGE_S = 3600.0
 
 
 class Table(Protocol):
-    """What holds the rows."""
+    """The holder of the rows."""
 
     frame: pd.DataFrame
 
 
 def keep_order(frame: pd.DataFrame) -> None:
-    """Local times whose zone is unknown: a start up to an hour before its submit is a change of the clocks."""
+    """Local times of an unknown zone: a start up to an hour before its submit is a change of the clocks."""
     late_s = (frame["submit_s"] - frame["start_s"]).to_numpy(np.float64)
     frame["start_s"] += np.where((late_s > 0) & (late_s <= CLOCK_CHANGE_S), late_s, 0.0)
 
@@ -34,7 +34,7 @@ def keep_ends(frame: pd.DataFrame) -> None:
 
 
 def join_dumps(found: Table) -> list[str]:
-    """Drop rows that a later dump repeats: of equal ids and submit times the one that knows most counts."""
+    """Drop rows repeated by a later dump: of equal ids and submit times the fullest one counts."""
     frame = found.frame
     doubled = frame.duplicated(["id", "submit_s"], keep=False).to_numpy(dtype=bool)
     if not doubled.any():
@@ -64,7 +64,7 @@ def join_dumps(found: Table) -> list[str]:
 def count_runs(found: Table) -> list[str]:
     """Give each row `name_of_row` (`59#2`: its second row), `run_of`, `run`, and `part`: a later part of a resized job.
 
-    A part begins where it was resized; sacct prints the start of the whole job, and the change as Submit.
+    A part begins at a resize; sacct prints the start of the whole job, and the change as Submit.
     """
     frame = found.frame = found.frame.copy()
     rows = len(frame)

@@ -1,7 +1,7 @@
 """The text of an accounting: unpacked by its content, its separator found, and its broken lines repaired.
 
 `sacct` quotes nothing, so names and comments with a vertical bar or a newline break rows. A row is put together again
-where its job number, state, times and lists fit their columns, and is skipped and counted where they do not.
+if its job number, state, times and lists fit their columns, and is skipped and counted if they do not.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ FREE = frozenset(
 
 @dataclass(slots=True)
 class Rows:
-    """Cells by row under the names of `fields`. `headers`: the names of the file; `lines`: where each row begins;
-    `broken`: lines that are no row; `repaired`: rows that were put together again.
+    """Cells by row under the names of `fields`. `headers`: the names of the file; `lines`: the first line of each row;
+    `broken`: lines outside any row; `repaired`: rows put together again.
     """
 
     headers: list[str]
@@ -75,7 +75,7 @@ class Rows:
 
 
 def opened(path: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked where its first bytes say gzip, bzip2 or xz; its ending does not count."""
+    """The bytes of a file, unpacked if its first bytes say gzip, bzip2 or xz; its ending does not count."""
     with path.open("rb") as handle:
         head = handle.read(8)
     for magic, opener in PACKED:
@@ -89,7 +89,7 @@ _DASHES = re.compile(r"[-\s]*-[-\s]*")
 
 
 def first_line(path: Path, *, second: bool = False) -> str:
-    """The first line that is not blank, or the `second` one; empty where the file cannot be read as text."""
+    """The first non-blank line, or the `second` one; empty if the file cannot be read as text."""
     try:
         with opened(path) as handle:
             head = handle.read(LONGEST_HEAD)
@@ -100,12 +100,12 @@ def first_line(path: Path, *, second: bool = False) -> str:
 
 
 def is_fixed_width(header: str, below: str) -> bool:
-    """Whether these are the first lines of what sacct prints without --parsable: names above dashes."""
+    """True for the first lines of sacct's output without --parsable: names above dashes."""
     return bool(_DASHES.fullmatch(below)) and "jobid" in {field_of(name) for name in header.split()}
 
 
 def read_text(path: Path) -> tuple[str, str]:
-    """The whole text and its encoding. Raises `InputError` where it is none, damaged or too large."""
+    """The whole text and its encoding. Raises `InputError` if it is no text, damaged or too large."""
     try:
         with opened(path) as handle:
             most = min(MOST_BYTES, path.stat().st_size * MOST_GZIP_RATIO + (1 << 22))
@@ -126,7 +126,7 @@ def read_text(path: Path) -> tuple[str, str]:
 
 
 def separator_of(header: str) -> str:
-    """What separates the names of a header: the one that leaves most names that `sacct` has."""
+    """The separator of the names in a header: the one with most names known to `sacct`."""
     runs = re.findall(r"[^\w\s\"'/%.]+|\t", header)
     candidates: dict[str, None] = dict.fromkeys(("|", *runs, *(run[0] for run in runs), "\t", ";", ",", " "))
 
@@ -142,7 +142,7 @@ def split_header(header: str) -> list[str]:
 
 
 def read_rows(path: Path, text: str) -> Rows:
-    """The rows of a text with a header. Raises `InputError` where there is none, or the columns have fixed widths."""
+    """The rows of a text with a header. Raises `InputError` without a header, or for columns of fixed widths."""
     lines = text.replace("\r\n", "\n").split("\n")
     start = next((at for at, line in enumerate(lines) if line.strip()), None)
     if start is None:
@@ -169,7 +169,7 @@ def read_rows(path: Path, text: str) -> Rows:
 
 
 def _quoted(lines: Sequence[str], separator: str, columns: int) -> list[list[str]] | None:
-    """The cells of a file that another program wrote with quotes; None where it did not."""
+    """The cells of a file written with quotes by another program; None for any other file."""
     if len(separator) != 1 or not any(line.startswith('"') or f'{separator}"' in line for line in lines):
         return None
     try:
@@ -228,7 +228,7 @@ class _Reader:
         return cells
 
     def _repaired(self, lines: Sequence[str], at: int) -> tuple[list[str] | None, int]:
-        """The row that begins at a line, and how many lines it has; None and the lines to skip where there is none."""
+        """The row beginning at a line, and its number of lines; None and the lines to skip without one."""
         text = ""
         for used in range(1, MOST_LINES_OF_A_ROW + 1):
             line = at + used - 1
@@ -250,7 +250,7 @@ class _Reader:
         return None, 1
 
     def _aligned(self, parts: Sequence[str]) -> list[str] | None:
-        """The parts joined to as many cells as there are columns, at the least cost; None where one cannot be right."""
+        """The parts joined to as many cells as there are columns, at the least cost; None if one cannot be right."""
         if not self.shapes:
             known = [cells for cells in self.wholes if cells is not None][:2000]
             self.shapes = [{_shape(cells[column]) for cells in known} for column in range(self.width)]
@@ -275,7 +275,7 @@ class _Reader:
         return cells[::-1]
 
     def _cost(self, column: int, cell: str, parts: int) -> int:
-        """How little a cell fits its column, by rows that are whole; `_MUST` where it cannot be one."""
+        """The misfit of a cell in its column, by whole rows; `_MUST` for an impossible cell."""
         name = self.names[column]
         if name in _STRICT:
             fits = _MATCHES[_STRICT[name]].fullmatch(cell) is not None
@@ -289,7 +289,7 @@ class _Reader:
 
 
 def _repeated(cell: str) -> int:
-    """How many items of a list have a name that another one has: where commas separate columns, it is of two lists."""
+    """Number of items of a list with the name of another one: with commas as separators, it is of two lists."""
     names = [item.partition("=")[0] for item in cell.split(",")]
     return len(names) - len(set(names))
 

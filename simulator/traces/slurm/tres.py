@@ -15,7 +15,7 @@ _PROFILE = re.compile(r"(\d+c\.)?(\d+g\.\d+gb)((?:[+._-]me(?:\.all)?)?)", re.IGN
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What a list gives: whole GPUs (MIG slices with `profile`), models as the site names them, and shards."""
+    """The GPUs of a list: whole GPUs (MIG slices with `profile`), models as the site names them, and shards."""
 
     count: int = 0
     models: tuple[str, ...] = ()
