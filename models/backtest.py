@@ -33,9 +33,9 @@ FreshRng = Callable[[], np.random.Generator]
 class Scores:
     """The losses of one model on the origins of a case, in the order of their times.
 
-    `losses`: by metric, lower is better, [origins]; equal names in the three models of a case. NaN where no model was
+    `losses`: by metric, lower is better, [origins]; equal names in the three models of a case. NaN if no model was
     judged on an origin (the same for all models), for example because it has no outcome yet. `covered`: by nominal
-    level, whether the outcome was within the upper bound, [origins]; ignored at an origin without any loss.
+    level, True for an outcome within the upper bound, [origins]; ignored at an origin without any loss.
     """
 
     losses: Mapping[str, F64]
@@ -44,10 +44,10 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class CaseLosses:
-    """One group at one horizon: challenger, floor and, where one serves, champion on the same origins.
+    """One group at one horizon: challenger, floor and the serving champion, if any, on the same origins.
 
-    `time_s` [origins] is when each forecast was made, non-decreasing; origins of several series may share a time.
-    `overlap_s`: how long after it an outcome still depends on observations that a neighbour shares (the horizon);
+    `time_s` [origins] is the time of each forecast, non-decreasing; origins of several series may share a time.
+    `overlap_s`: the time after it with outcomes still dependent on observations shared by a neighbour (the horizon);
     blocks of the bootstrap are never shorter.
     """
 
@@ -110,7 +110,7 @@ class CaseVerdict:
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """Whether a challenger may serve. `passed` is False as soon as one blocking rule fails anywhere."""
+    """The verdict on a challenger. `passed` is False as soon as one blocking rule fails anywhere."""
 
     passed: bool
     metric_version: str
@@ -119,7 +119,7 @@ class GateVerdict:
     reasons: tuple[str, ...]  # every blocking rule that failed, as text; empty when passed
 
     def refusal(self, model: str) -> str | None:
-        """The refusal of `model`, with the first reason and the number of further ones; None when it passed."""
+        """The refusal of `model`, with the first reason and the number of further ones; None if it passed."""
         if self.passed:
             return None
         more = f", and {len(self.reasons) - 1} more" if len(self.reasons) > 1 else ""
@@ -134,8 +134,8 @@ def judge(
 ) -> GateVerdict:
     """Judge a challenger on its cases. One bootstrap seed gives one verdict, independent of the order of the cases.
 
-    Cases of equal name are the groups of one aggregate, which is judged first. Raises `InvariantError` where the arrays
-    of a case are inconsistent.
+    Cases of equal name are the groups of one aggregate, judged first. Raises `InvariantError` if the arrays of a case
+    are inconsistent.
     """
     rules = rules or GateRules()
     ordered = sorted(cases, key=lambda each: (each.case, each.group))
@@ -165,7 +165,7 @@ def judge(
 
 
 def pooled(cases: Sequence[CaseLosses]) -> CaseLosses:
-    """The groups of one case as one, in order of time. The champion counts only where all groups have it."""
+    """The groups of one case as one, in order of time. The champion counts only if all groups have it."""
     order = np.argsort(np.concatenate([each.time_s for each in cases]), kind="stable")
     champions = [each.champion for each in cases if each.champion is not None]
     return CaseLosses(
@@ -188,7 +188,7 @@ def _pooled_scores(scores: Sequence[Scores], order: I64) -> Scores:
 
 
 def _check(case: CaseLosses) -> None:
-    """Raise `InvariantError` where the arrays of a case are inconsistent."""
+    """Raise `InvariantError` if the arrays of a case are inconsistent."""
     count = len(case.time_s)
     where = f"gate: {case.case}, {case.group}"
     invariant(bool(np.all(np.diff(case.time_s) >= 0)), f"{where}: origins are not in the order of time")
@@ -205,7 +205,7 @@ def _check(case: CaseLosses) -> None:
 
 
 def _with_outcome(case: CaseLosses) -> CaseLosses:
-    """The case without the origins that no model was judged on."""
+    """The case without the origins judged for no model."""
     known = np.zeros(len(case.time_s), np.bool_)
     for losses in case.floor.losses.values():
         known |= ~np.isnan(losses)
@@ -330,7 +330,7 @@ def _coverage(
 ) -> list[Finding]:
     """Coverage is as nominal, over all and in the worst part of the test time.
 
-    For a group both count only where the bootstrap shows a violation: its few origins cannot resolve a percent.
+    For a group both count only if the bootstrap shows a violation: its few origins cannot resolve a percent.
     """
     covered = np.asarray(case.challenger.covered[level], float)
     slack = rules.coverage_slack.get(level, 0.02)

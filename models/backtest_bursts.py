@@ -1,4 +1,4 @@
-"""Rolling-origin backtest of the burst forecasts: the forecasts that would have been made, and the outcomes.
+"""Rolling-origin backtest of the burst forecasts: the forecasts at the time, and the outcomes.
 
 Time is divided in three: the first three fifths to fit, the fourth to calibrate and to choose a model for each series,
 the last to test. No fit and no choice uses the test part; margins keep learning through it, outcome by outcome, as in
@@ -165,7 +165,7 @@ def _step_error(values: F64) -> F64:
 
 
 def document(run: Run) -> dict[str, Any]:
-    """The document of `backtest bursts --json`. A figure that could not be measured is null."""
+    """The document of `backtest bursts --json`. An unmeasurable figure is null."""
     horizons = {}
     for place, steps in enumerate(run.ask.steps):
         ours = _figures(run, place, run.upper, run.upper)

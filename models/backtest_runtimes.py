@@ -1,8 +1,8 @@
 """Time-ordered backtest of run-time forecasts: 60/15/25, without any use of later information.
 
 The first 60 % of the jobs (those that had ended by then) fit the models, the next 15 % warm up weights and calibration,
-the last 25 % are the test. A job is forecast at its submission from what was known by then (models/rehearsal.py), and
-again after an hour of run time, with what the loop uses then (models/lasting.py). The floor is the recent-kNN
+the last 25 % are the test. A job is forecast at its submission from the knowledge of that time (models/rehearsal.py),
+and again after an hour of run time, with the model of the loop for it (models/lasting.py). The floor is the recent-kNN
 (models/recent.py), for the remaining time the quantiles of all jobs of the first part that ran for an hour, under the
 same calibration. Weights and calibration keep learning through the test.
 """
@@ -53,7 +53,7 @@ class Watched:
 
 
 def watch(history: JobHistory, progress: Progress) -> Watched:
-    """Replay the jobs in time, learning each run time when the job has ended. Causal by construction."""
+    """Replay the jobs in time, learning each run time after the end of the job. Causal by construction."""
     recent, asked, log_s = Recent(), history.asked, history.log_s
     end_s = history.end_s
     ends = np.argsort(end_s, kind="stable")[: int(np.count_nonzero(~np.isnan(end_s)))]
@@ -118,10 +118,10 @@ def run_backtest(
     champion: Mapping[str, Any] | None = None,
     schema: Sequence[str] = (),
 ) -> Backtest:
-    """Backtest the blend, the floor and, where given, a stored model in place of the fitted one.
+    """Backtest the blend, the floor and, if given, a stored model in place of the fitted one.
 
     `champion` is the content of that model, fitted on the features `schema`. `cpu` returns the CPU seconds used so far.
-    Raises `InputError` where there are too few jobs.
+    Raises `InputError` for too few jobs.
     """
     known = np.flatnonzero(~np.isnan(history.duration_s))
     if len(known) < LEAST_JOBS:
@@ -178,7 +178,7 @@ class Fitted:
 
 
 def fit_models(history: JobHistory, watched: Watched, first: int, rules: BoostingRules, seed: int) -> Fitted:
-    """Fit on the jobs before `first` that had ended when it was submitted, weighted for those that had not."""
+    """Fit on the jobs before `first` ended by its submission, weighted for those still open."""
     cut_s = float(history.asked.submit_s[first])
     start_s, log_s = history.start_s[:first], history.log_s[:first]
     ended = start_s + history.duration_s[:first] < cut_s
@@ -191,7 +191,7 @@ def fit_models(history: JobHistory, watched: Watched, first: int, rules: Boostin
 
 
 def usual_left(log_s: F64, weight: F64) -> F64:
-    """The floor: quantiles at LEVELS of log(run time - an hour) of all jobs that ran longer; NaN where there are few.
+    """The floor: quantiles at LEVELS of log(run time - an hour) of all longer jobs; NaN if they are few.
 
     `weight` [jobs] are those of models/censoring.py; each job counts with its weight (rounded).
     """
@@ -225,7 +225,7 @@ def _judge_total(history: JobHistory, watched: Watched, boosted: Boosted | None,
 
 
 def _judge_hour(history: JobHistory, usual: F64, later: I64, test_s: float) -> Judged:
-    """Remaining time of the jobs that outlive the first hour, forecast at that moment."""
+    """Remaining time of the jobs outliving the first hour, forecast at that moment."""
     rows = later[history.duration_s[later] > OUTLIVED_S]
     made_s = history.start_s[rows] + OUTLIVED_S
     rows, made_s = rows[np.argsort(made_s, kind="stable")], np.sort(made_s)

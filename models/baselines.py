@@ -1,7 +1,7 @@
-"""Models that need no proper fit: available from the first minute, and the floor for every better one.
+"""Models without a proper fit: available from the first minute, and the floor for every better one.
 
-Last value, exponential mean, yesterday's profile at today's level, and for services that sleep at zero the distribution
-of their idle times.
+Last value, exponential mean, yesterday's profile at today's level, and for services asleep at zero the distribution of
+their idle times.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ class Ewma:
 
 
 def _stale(values: F64, first: int) -> Bools:
-    """Where the last measurement is so old that a forecast has expired, from the origin `first` on."""
+    """True if a forecast has expired by the age of the last measurement, from the origin `first` on."""
     start = max(0, first - CARRIED_STEPS)
     return np.asarray(np.isnan(carried(values[:, start:])[:, first - start :]))
 
 
 def exponential_means(values: F64, rates: F64) -> F64:
-    """Exponential means [rates, series, steps] that skip unknown values and start at the first known one."""
+    """Exponential means [rates, series, steps] skipping unknown values and starting at the first known one."""
     return np.moveaxis(_means_by_step(values, rates), 0, 2)
 
 
@@ -114,7 +114,7 @@ def _means_by_step(values: F64, rates: F64) -> F64:
 
 
 class Profile:
-    """The mean of the last days at that time of day, times today's level over theirs."""
+    """The mean of the last days at the same time of day, times today's level over theirs."""
 
     name = "profile"
 
@@ -140,7 +140,7 @@ class Profile:
         return points(np.stack(found, axis=2), ask)
 
     def _ahead(self, values: F64, origins: np.ndarray, steps: int, ask: Ask) -> F64:
-        """Mean over days of the value at that time, or of the highest value up to it. Shape [series, origins]."""
+        """Mean over days of the value at the same time, or of the highest value up to it. Shape [series, origins]."""
         if not ask.peak:
             return _days_before(
                 lambda begin, stop: _running_mean(values, begin, stop, 3, centred=True),

@@ -1,7 +1,7 @@
-"""Features as bin numbers, so that many fits on the same rows sort them once.
+"""Features as bin numbers: many fits on the same rows then sort them once.
 
 A boosted tree sees a feature in bins only, with bounds at quantiles. Scikit-learn computes them again for each model of
-the same rows, which costs more than the trees. A feature given as bin numbers has few values, and
+the same rows, at a higher cost than the trees. A feature given as bin numbers has few values, and
 scikit-learn makes each value a bin: the trees are those of the feature itself (tests/unit/models/test_bins.py).
 """
 

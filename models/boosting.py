@@ -1,7 +1,7 @@
 """One model for all services: gradient-boosted quantiles of the change from the exponential mean.
 
-It learns from all series together what none shows often enough alone: what follows a jump, a lull, or the hour of
-yesterday's peak. Each quantile and horizon is the mean of a few models that see different features, because a single
+It learns from all series together patterns too rare in any alone: the course after a jump, a lull, or the hour of
+yesterday's peak. Each quantile and horizon is the mean of a few models with different features, because a single
 boosted extreme quantile follows single bursts.
 """
 
@@ -81,7 +81,7 @@ class Boosting:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], ask: Ask) -> Boosting:
-        """The model of `content`, for `ask`. Raises `InputError` where it has another shape, or predicts something
+        """The model of `content`, for `ask`. Raises `InputError` if it has another shape, or predicts something
         else.
         """
         try:
@@ -166,7 +166,7 @@ class Boosting:
     def predict(self, values: F64, first: int, ask: Ask, *, judged: bool = False) -> F64:
         """See `DemandModel`. Every series is scaled by its own history up to the first origin.
 
-        With `judged` the origins whose outcome lies beyond `values` are NaN: no tree is evaluated without an outcome to
+        With `judged` the origins with an outcome beyond `values` are NaN: no tree is evaluated without an outcome to
         compare.
         """
         shape = (len(values), values.shape[1] - first, len(ask.steps), len(ask.levels))
@@ -203,7 +203,7 @@ def _kind(step_s: float, *, peak: bool) -> str:
 
 
 def _in_bins(columns: Mapping[str, F64], bounds: Mapping[str, F64]) -> F64:
-    """The features that `bounds` names, as the numbers of their bins. Shape [cells, features]."""
+    """The features named in `bounds`, as the numbers of their bins. Shape [cells, features]."""
     return np.stack([numbered(columns[name].ravel(), each) for name, each in bounds.items()], axis=1)
 
 
@@ -213,7 +213,7 @@ def _anchor(shared: Mapping[str, F64], name: str) -> F64:
 
 
 def _mean_of(members: list[Any], rows: F64, shared: Mapping[str, F64]) -> F64:
-    """Mean forecast of the members, [series, origins] on the log scale; NaN where there is none."""
+    """Mean forecast of the members, [series, origins] on the log scale; NaN without members."""
     shape = shared["mean"].shape
     if not members:
         return np.full(shape, np.nan)
@@ -225,7 +225,7 @@ def _mean_of(members: list[Any], rows: F64, shared: Mapping[str, F64]) -> F64:
 
 
 def _usable(past: F64, first: int, steps: int, ask: Ask) -> Bools:
-    """Whether an origin from `first` on has a newest value and an outcome. Shape [series, origins]."""
+    """True if an origin from `first` on has a newest value and an outcome. Shape [series, origins]."""
     found = np.zeros((len(past), past.shape[1] - first), np.bool_)
     for rows in blocks(*past.shape):
         came = outcomes(past[rows], steps, peak=ask.peak)[:, first:]

@@ -1,7 +1,7 @@
 """Paired block bootstrap of a ratio of mean losses, and of a coverage.
 
 Losses of neighbouring origins are dependent, so whole stretches of time are drawn, not single origins (Künsch 1989);
-the stretches wrap around the end (Politis and Romano 1992), which makes every origin equally likely. Losses of two
+the stretches wrap around the end (Politis and Romano 1992), so every origin is equally likely. Losses of two
 models at one time are drawn together: the comparison is paired.
 """
 
@@ -47,7 +47,7 @@ class Sums:
 
     @property
     def ratio(self) -> float:
-        """Mean loss of the one over that of the other; 1 where both are zero, infinite where only the other is."""
+        """Mean loss of the one over that of the other; 1 if both are zero, infinite if only the other is."""
         return float(_ratios(np.array([self.one.sum()]), np.array([self.other.sum()]))[0])
 
     def cut(self, begin: int, end: int) -> Sums:
@@ -57,7 +57,7 @@ class Sums:
 
 
 def window_edges(time_s: F64, windows: int) -> list[tuple[int, int]]:
-    """[begin, end) of the parts of `time_s` (non-decreasing) that lie in `windows` equal spans of time.
+    """[begin, end) of the parts of `time_s` (non-decreasing) in `windows` equal spans of time.
 
     A part may be empty. No times: no parts.
     """
@@ -87,7 +87,7 @@ def ratio_bounds(
 
 
 def chance_not_behind(sums: Sums, overlap_s: float, resamples: int, rng: np.random.Generator) -> float:
-    """The probability of a ratio this high where the one loses no more than the other.
+    """The probability of a ratio this high if the one loses no more than the other.
 
     The log of the resampled ratio is taken as normal, so that probabilities far below 1 / resamples can be computed, as
     many comparisons need. 1 with fewer than two blocks.
@@ -132,7 +132,7 @@ def block_length(time_s: F64, overlap_s: float) -> int:
 
 
 def _draw(columns: Sequence[F64], block: int, resamples: int, rng: np.random.Generator) -> tuple[F64, ...] | None:
-    """Sums of each column over resampled blocks, each [resamples]; None where there are not two blocks."""
+    """Sums of each column over resampled blocks, each [resamples]; None for fewer than two blocks."""
     count = len(columns[0])
     blocks = count // block
     if blocks < 2:
@@ -154,7 +154,7 @@ def _block_sums(values: F64, block: int) -> F64:
 
 
 def _ratios(one: F64, other: F64) -> F64:
-    """The one over the other; 1 where both are 0, infinite where only the other is."""
+    """The one over the other; 1 if both are 0, infinite if only the other is."""
     both = (one <= 0) & (other <= 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(both, 1.0, one / other)

@@ -1,8 +1,8 @@
 """Forecasts of one kind of demand (requests or tokens) for all services: state, promises and fits.
 
-Once a minute `Demand` adds the rates of the last minute, compares promises that have matured with the outcome, and
-makes new ones with the model chosen for each series. Before the first fit, and wherever a model has drifted, the last
-value serves under the same conformal layer. What cannot be promised is NaN, with a reason.
+Once a minute `Demand` adds the rates of the last minute, compares matured promises with the outcome, and
+makes new ones with the model chosen for each series. Before the first fit, and after the drift of a model, the last
+value serves under the same conformal layer. A promise out of reach is NaN, with a reason.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Demand:
     # --- taking in --------------------------------------------------------------------------------
 
     def observe(self, names: Sequence[str], steps: NDArray[np.int64], values: F64) -> bool:
-        """Take in one value of each service, measured at `steps`; returns whether a new step has begun."""
+        """Take in one value of each service, measured at `steps`; returns True if a new step has begun."""
         newest = int(steps.max())
         rows, reused, added = self.rates.rows(names)
         self._grow(added)
@@ -180,7 +180,7 @@ class Demand:
             self._counted = np.pad(self._counted, (0, added), constant_values=-1)
 
     def _forget(self, reused: Sequence[int]) -> None:
-        """Reset rows that were assigned to another name."""
+        """Reset rows assigned to another name."""
         if not reused:
             return
         rows = np.array(reused, np.int64)
@@ -260,7 +260,7 @@ class Demand:
         self._made[self.rates.step] = Made(raw, margins, root, own, floor, usual, below, floor_upper, upper, fell)
 
     def _renewed(self) -> F64:
-        """The floor's margins: one horizon is renewed each step, all of them when a series was added or removed."""
+        """The floor's margins: one horizon is renewed each step, all of them after a series was added or removed."""
         turn = self.rates.step % len(self.ask.steps)
         if self._floor_margins is None:
             self._floor_margins = self._floor_layer.margins()
@@ -270,16 +270,16 @@ class Demand:
         return self._floor_margins
 
     def _own(self, name: str, values: F64) -> F64:
-        """Forecasts [series, horizons, levels] of a model with a state for each series that it was fitted to."""
+        """Forecasts [series, horizons, levels] of a model with a state for each of its fitted series."""
         found = np.full((len(values), len(self.ask.steps), len(LEVELS)), np.nan)
         fitted = values[: self._fitted]
         found[: self._fitted] = self._models[name].predict(fitted, fitted.shape[1] - 1, self.ask)[:, 0]
         return found
 
     def _global(self, values: F64, mine: Bools, last: F64) -> F64:
-        """Forecasts of the global model where it is chosen; with many series each of them every few minutes.
+        """Forecasts of the global model if it is chosen; with many series each of them every few minutes.
 
-        In between a series keeps its forecast, raised to the last value where that is higher.
+        In between a series keeps its forecast, raised to the last value if it is higher.
         """
         rows = np.flatnonzero(mine.any(axis=1))
         turns = -(-len(rows) // MOST_FORESEEN)
@@ -335,7 +335,7 @@ class Demand:
         )
 
     def _reason(self, row: int, there: bool, raw: F64) -> str:
-        """Why the promise is incomplete."""
+        """The reason of an incomplete promise."""
         if not there or not self._known[row]:
             return "no rate was measured yet"
         if np.isnan(raw[row]).any():
@@ -345,7 +345,7 @@ class Demand:
     # --- fitting ----------------------------------------------------------------------------------
 
     def wanted(self) -> Fit | None:
-        """The fit that is due, on the cadence or on drift; None when none is. The call starts the next interval."""
+        """The due fit, on the cadence or on drift; None if none is due. The call starts the next interval."""
         due = self._steps_seen >= self._next_fit
         drifted = self._drift.retrain and self._steps_seen >= self._next_fit - round(RETRAIN_S / STEP_S) * 5 // 6
         if not (due or drifted) or not self.rates.names or self.rates.values.shape[1] < FIRST_FIT_STEPS:
@@ -365,7 +365,7 @@ class Demand:
         )
 
     def adopt(self, fit: DemandFit) -> str | None:
-        """Use the models of a finished fit from the next step on; returns why the gate refused one of them."""
+        """Use the models of a finished fit from the next step on; returns the gate's refusal of one of them."""
         asked, fitted = fit.asked, fit.fitted
         invariant(asked.kind == self.kind, "a fit is adopted by the demand that requested it")
         rows = [

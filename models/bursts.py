@@ -1,7 +1,7 @@
 """Burst forecasts in the controller: for each service, the peak of its requests and tokens within the next minutes.
 
-Each minute `Bursts` passes the measured rates to `models/burst_demand.py`, which compares matured promises with the
-outcome and makes new ones. What cannot be promised is NaN, with a reason.
+Each minute `Bursts` passes the measured rates to `models/burst_demand.py`. It compares matured promises with the
+outcome and makes new ones. A promise out of reach is NaN, with a reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Bursts:
     """Forecaster of service demand; the owner of the loop runs its fits (`due`).
 
     With `gate`, the generator of its bootstrap, a new global model is used only if it passes on the recent window
-    (models/proving.py); `champion` is the model for requests that served before this run, if any.
+    (models/proving.py); `champion` is the model for requests in service before this run, if any.
     """
 
     name = "bursts"
@@ -46,8 +46,8 @@ class Bursts:
         self._shown: tuple[int, tuple[str, ...]] = (-1, ())
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Take in the last whole minute of every service; when a minute has begun, settle matured promises and make new
-        ones.
+        """Take in the last whole minute of every service; at the begin of a minute, settle matured promises and make
+        new ones.
         """
         services = snapshot.services
         names = [str(each) for each in services.id.tolist()]
@@ -63,11 +63,11 @@ class Bursts:
                 demand.foresee()
 
     def due(self, now_s: float) -> Fit | None:
-        """The next fit that is due, for a worker to run and to pass to `adopt`."""
+        """The next due fit, for a worker to run and to pass to `adopt`."""
         return next((fit for demand in self.demands if (fit := demand.wanted()) is not None), None)
 
     def adopt(self, fitted: DemandFit) -> str | None:
-        """Use the models of a finished fit from the next minute on; returns why the gate refused one of them."""
+        """Use the models of a finished fit from the next minute on; returns the gate's refusal of one of them."""
         return next(demand for demand in self.demands if demand.kind == fitted.asked.kind).adopt(fitted)
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:

@@ -1,6 +1,6 @@
-"""Jobs that have not ended yet: their information, and the weights of those that have.
+"""Unfinished jobs: their information, and the weights of ended ones.
 
-At any moment the jobs that have ended are too short on average: the long ones of the same days still run. A job that
+At any moment the ended jobs are too short on average: the long ones of the same days still run. A job
 ended after t represents 1 / P(it could be followed for t) jobs (inverse probability of censoring weighting; Robins and
 Rotnitzky 1992), the probability by the product-limit estimate (Kaplan and Meier 1958) of the time followed.
 """
@@ -18,7 +18,7 @@ MOST_WEIGHT = 10.0
 def followed_ratio(spent_s: F64, ended: Bools, at_s: F64) -> F64:
     """P(a job is followed for longer than `at_s`), by the product-limit estimate. Shape of `at_s`.
 
-    `spent_s` [jobs] is the run time of those that `ended`, and for the others how long they have run by now.
+    `spent_s` [jobs] is the run time of those that `ended`, and for the others their run time so far.
     """
     order = np.argsort(spent_s, kind="stable")
     times, lost = spent_s[order], ~ended[order]
@@ -40,7 +40,7 @@ def censored_quantile(values: F64, ended: Bools, level: F64) -> F64:
     """Quantiles at `level` of values that are lower bounds for jobs that have not `ended`. Shape of `level`.
 
     By the product-limit estimate, one more job of unknown outcome at risk: without censoring this is the conformal
-    quantile, the ceil((n + 1) level)-th smallest (Vovk et al. 2005). Infinite where the values do not reach it.
+    quantile, the ceil((n + 1) level)-th smallest (Vovk et al. 2005). Infinite if the values do not reach it.
     """
     order = np.argsort(values, kind="stable")
     risk = np.arange(len(order), 0, -1) + 1.0

@@ -1,8 +1,8 @@
-"""Rolling adaptive conformal calibration: nominal coverage, whatever model is calibrated.
+"""Rolling adaptive conformal calibration: nominal coverage, for any calibrated model.
 
-A *score* is how far the outcome was above the forecast, on a scale where errors are comparable (square root for demand,
-logarithm for time). A *margin* is added to the forecast on that scale so that a given share of outcomes stays below.
-Margins are taken from the last scores of a group, and from those of all groups of its pool where its own cannot resolve
+A *score* is the distance of the outcome above the forecast, on a scale of comparable errors (square root for demand,
+logarithm for time). A *margin* is added to the forecast on this scale so that a given share of outcomes stays below.
+Margins are taken from the last scores of a group, and from those of all groups of its pool if its own cannot resolve
 the level; the target level adapts with each miss (adaptive conformal inference: Gibbs and Candès, NeurIPS 2021, here on
 the logarithm of the miss rate, so that it stays positive).
 
@@ -47,10 +47,10 @@ WIDEST, NARROWEST = 12.0, -1.6
 def conformal_quantile(scores: ArrayLike, level: float, weights: ArrayLike | None = None) -> float:
     """The smallest score with at least `level` of the mass below or at it, the next score's own mass at infinity.
 
-    Without weights: the ceil((n + 1) level)-th smallest of n, which covers an exchangeable next score with
+    Without weights: the ceil((n + 1) level)-th smallest of n. It covers an exchangeable next score with
     probability `level` or more (Vovk et al. 2005). With `weights` (covariate shift, or inverse probabilities of
     having been seen: Tibshirani et al., NeurIPS 2019) the next score has the mean weight. NaN scores are left out.
-    Infinite when the scores are too few for the level.
+    Infinite if the scores are too few for the level.
     """
     values = np.asarray(scores, float).ravel()
     masses = np.ones(len(values)) if weights is None else np.asarray(weights, float).ravel()
@@ -68,13 +68,13 @@ def conformal_quantile(scores: ArrayLike, level: float, weights: ArrayLike | Non
 
 
 class Adaptive:
-    """Margins for `groups` x `levels` from rolling windows, with a miss rate that adapts.
+    """Margins for `groups` x `levels` from rolling windows, with an adaptive miss rate.
 
     `pool` gives each group the number of its pool; by default all are in one. `comparable`: the scores of all
     groups are in the same unit, so a pool compares them as they are; otherwise each in units of its group's own mean
-    absolute score. `belief` is `BELIEF` where it is not given. `rate` is the step of the adaptive level for each
-    level, in units of the miss rate (gamma of the paper). `overlap` says over how many scores of its group one event
-    is spread (a forecast over h steps, made at every step, misses one burst up to h times): steps are divided by it.
+    absolute score. `belief` is `BELIEF` by default. `rate` is the step of the adaptive level for each level, in
+    units of the miss rate (gamma of the paper). `overlap` is the number of scores of its group affected by one event
+    (a forecast over h steps, made at every step, misses one burst up to h times): steps are divided by it.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Adaptive:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return len(self._count)
 
     @property
@@ -145,7 +145,7 @@ class Adaptive:
     def learn(self, group: ArrayLike, scores: ArrayLike, promised: ArrayLike, weights: ArrayLike | None = None) -> None:
         """Take in `scores` [n] of the groups `group` [n], and the margins `promised` [n, levels] of that time.
 
-        A group may occur several times, oldest first. A NaN score is ignored; where the promise is not finite the score
+        A group may occur several times, oldest first. A NaN score is ignored; if the promise is not finite the score
         enters the window and the level stays. `weights` [n] are inverse probabilities of being observed (1: all are).
         """
         rows, values = np.asarray(group, np.int64), np.asarray(scores, float)
@@ -160,7 +160,7 @@ class Adaptive:
             self._learn_once(rows[chosen], values[chosen], margins[chosen], part)
 
     def _learn_once(self, rows: NDArray[np.int64], values: F64, margins: F64, masses: F64 | None) -> None:
-        """`learn` for groups that occur once each."""
+        """`learn` for groups with one score each."""
         place = self._count[rows] % self._window
         # beyond single precision a score only means "as large as can be"
         self._scores[rows, place] = _within(values, -1e30, 1e30)
@@ -176,7 +176,7 @@ class Adaptive:
         self._wider[rows] = settled
 
     def margin(self) -> F64:
-        """Margins [groups, levels], non-decreasing along a row; infinite where even the pool has too few scores."""
+        """Margins [groups, levels], non-decreasing along a row; infinite if even the pool has too few scores."""
         if not self.groups:
             return np.zeros((0, len(self.levels)))
         rate = _within(self.miss_rate, 1e-12, 0.5 + 0.5 * self._nominal)
@@ -263,9 +263,9 @@ def default_rate(miss_rate: F64) -> F64:
 def _row_quantiles(ordered: Scores, below: F64 | None, total: F64, rate: F64) -> F64:
     """Conformal quantiles at miss rates `rate` [rows, m] of rows of scores in rising order (NaN last).
 
-    `below` is the weight up to each score (None: one each) and `total` that of a row. A rate that the row cannot
-    resolve is extrapolated by the exponential tail of its largest scores (peaks over threshold: Pickands 1975, with
-    shape 0), infinite below `TAIL_SCORES` scores.
+    `below` is the weight up to each score (None: one each) and `total` the weight of a row. A rate beyond the
+    row's resolution is extrapolated by the exponential tail of its largest scores (peaks over threshold: Pickands 1975,
+    with shape 0), infinite below `TAIL_SCORES` scores.
     """
     count = (~np.isnan(ordered)).sum(axis=1) if ordered.size else np.zeros(len(ordered), np.int64)
     if not ordered.shape[1]:
@@ -311,12 +311,12 @@ def _places(below: F64 | None, wanted: F64) -> NDArray[np.int64]:
 
 
 def _within(values: F64, least: float, most: ArrayLike) -> F64:
-    """`np.clip`, which takes four times as long for the few values of a step."""
+    """As `np.clip`, in a quarter of its time for the few values of a step."""
     return np.asarray(np.minimum(np.maximum(values, least), most))
 
 
 def _rounds(rows: NDArray[np.int64]) -> list[NDArray[np.intp]]:
-    """Positions of `rows` in rounds in which no row occurs twice, the first occurrences first."""
+    """Positions of `rows` in rounds without a repeated row, the first occurrences first."""
     if (rows[1:] > rows[:-1]).all() or len(np.unique(rows)) == len(rows):
         return [np.arange(len(rows))]
     order = np.argsort(rows, kind="stable")
@@ -350,7 +350,7 @@ class Delivered:
         self._made[rows] = 0.0
 
     def note(self, now_s: float, group: ArrayLike, scores: ArrayLike, promised: ArrayLike) -> None:
-        """Count promises `promised` [n, levels] against `scores` [n] that arrived at `now_s`; NaN on either side: no
+        """Count promises `promised` [n, levels] against `scores` [n] arrived at `now_s`; NaN on either side: no
         promise.
         """
         values, margins = np.asarray(scores, float)[:, None], np.asarray(promised, float)
@@ -361,7 +361,7 @@ class Delivered:
         np.add.at(self._kept[:, :, place], np.asarray(group, np.int64), known & (values <= margins))
 
     def ratio(self, now_s: float) -> F64:
-        """Promises kept / made over the last week (today and six days before); NaN where none was made. Shape [groups,
+        """Promises kept / made over the last week (today and six days before); NaN if none was made. Shape [groups,
         levels].
         """
         self._turn(now_s)
@@ -374,7 +374,7 @@ class Delivered:
         return np.asarray(self._made.sum(axis=2))
 
     def _turn(self, now_s: float) -> None:
-        """Clear the days that have passed since the last call; a clock that goes backwards is ignored."""
+        """Clear the days passed since the last call; a backward clock is ignored."""
         day = int(now_s // 86_400.0)
         for passed in range(max(self._day + 1, day - self.DAYS), day + 1):
             self._kept[:, :, passed % (self.DAYS + 1)] = 0.0

@@ -1,7 +1,7 @@
-"""Demand in the form that models use: rows on one regular step, forecast requests, and outcomes.
+"""Demand in the form for models: rows on one regular step, forecast requests, and outcomes.
 
-Values are [series, steps], requests or tokens per second (or any amount that is never negative); NaN is unknown. An
-*origin* is a column at which a forecast is made, from that column and those before it.
+Values are [series, steps], requests or tokens per second (or any non-negative amount); NaN is unknown. An
+*origin* is the column of a forecast, made from this column and those before it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class DemandModel(Protocol):
     def predict(self, values: F64, first: int, ask: Ask) -> F64:
         """Quantiles [series, origins, horizons, levels] for the origins `first`, `first` + 1, ... to the last column.
 
-        An origin's row uses columns up to it. NaN where the model abstains. A model without a spread of its own gives
+        An origin's row uses columns up to it. NaN if the model abstains. A model without a spread of its own gives
         every level the same value: the conformal layer makes the levels.
         """
         ...
@@ -82,7 +82,7 @@ def tidy(values: ArrayLike) -> F64:
 
 
 def carried(values: F64, most: int = CARRIED_STEPS) -> F64:
-    """Each unknown value replaced by the last known one of its row, where that is at most `most` steps old."""
+    """Each unknown value replaced by the last known one of its row, if it is at most `most` steps old."""
     known = ~np.isnan(values)
     if known.all():
         return values
@@ -95,7 +95,7 @@ def carried(values: F64, most: int = CARRIED_STEPS) -> F64:
 def outcomes(values: F64, steps: int, *, peak: bool) -> F64:
     """Outcomes for a forecast made at each column: the value `steps` later, or the highest in between.
 
-    NaN where that is not known yet, or (in between) was not fully measured. Shape of `values`.
+    NaN if it is not known yet, or (in between) was not fully measured. Shape of `values`.
     """
     came = np.full(values.shape, np.nan)
     if steps < values.shape[1]:
@@ -104,7 +104,7 @@ def outcomes(values: F64, steps: int, *, peak: bool) -> F64:
 
 
 def _highest(values: F64, width: int) -> F64:
-    """The highest of each `width` values in a row, NaN where one is unknown. Shape [series, steps - width + 1].
+    """The highest of each `width` values in a row, NaN if one is unknown. Shape [series, steps - width + 1].
 
     By doubling: the highest of 2w values is the higher of two of w.
     """
@@ -150,7 +150,7 @@ def points(values: F64, ask: Ask) -> F64:
 
 
 def rising(quantiles: F64) -> F64:
-    """Quantiles that are finite or NaN, never negative, and never fall with the level (the last axis)."""
+    """Quantiles made finite or NaN, never negative, and never falling with the level (the last axis)."""
     with np.errstate(invalid="ignore"):
         kept = np.where(np.isfinite(quantiles), np.clip(quantiles, 0.0, LARGEST), np.nan)
     whole = ~np.isnan(kept).any(axis=-1, keepdims=True)

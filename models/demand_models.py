@@ -19,9 +19,7 @@ def models_for(seed: int) -> tuple[DemandModel, ...]:
 
 
 def fitted_further(models: Sequence[DemandModel], choice: Choice, values: F64, until: int) -> Sequence[DemandModel]:
-    """Those of `models` that were tried on a few series, were chosen there, and are now fitted to more: they need new
-    forecasts.
-    """
+    """Those of `models` tried on a few series, chosen there, and now fitted to more: they need new forecasts."""
     return [
         model
         for model in models

@@ -2,7 +2,7 @@
 
 An exponentially weighted chart of the standardized residuals (Roberts 1959) detects a shift of the level; a binomial
 test on the last outcomes detects coverage below nominal. The responses form a ladder: margins widen automatically (the
-conformal layer); then the floor serves the series; then a new model is fitted in the shadow, which the gate must pass.
+conformal layer); then the floor serves the series; then a new model is fitted in the shadow, and has to pass the gate.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Rung(IntEnum):
 
 
 class Drift:
-    """Charts and rungs of `series` series; `miss_rate` is what the watched promise allows."""
+    """Charts and rungs of `series` series; `miss_rate` is that allowed by the watched promise."""
 
     def __init__(self, series: int, miss_rate: float = 0.1, overlap: int = 1) -> None:
         self._miss_rate, self._overlap = miss_rate, overlap
@@ -68,17 +68,17 @@ class Drift:
 
     @property
     def rung(self) -> I32:
-        """Where each series stands on the ladder (`Rung`). Shape [series]."""
+        """The rung of each series on the ladder (`Rung`). Shape [series]."""
         return self._rung.copy()
 
     @property
     def drifting(self) -> Bools:
-        """True where the model no longer serves the series."""
+        """True if the model no longer serves the series."""
         return np.asarray(self._rung >= Rung.FLOOR)
 
     @property
     def retrain(self) -> bool:
-        """True where a series in ten, at least one, is at the top: fit a new model in the shadow."""
+        """True if a series in ten, at least one, is at the top: fit a new model in the shadow."""
         judged = self._count >= WARM
         return bool(judged.any() and (self._rung[judged] >= Rung.RETRAIN).mean() >= 0.1)
 
@@ -105,7 +105,7 @@ class Drift:
         self._square[rows] = 1.0
 
     def learn(self, rows: NDArray[np.int64], residuals: F64, missed: Bools) -> None:
-        """One outcome of each of `rows` (each once): outcome minus median, and whether the bound was missed.
+        """One outcome of each of `rows` (each once): outcome minus median, and True for a missed bound.
 
         A NaN residual is ignored.
         """
@@ -123,7 +123,7 @@ class Drift:
         self._calm[rows] = np.where(down, 0, self._calm[rows])
 
     def _shifted(self, rows: NDArray[np.int64], residuals: F64) -> Bools:
-        """Whether the chart is beyond its limit. It starts at zero once the usual mean and spread are known."""
+        """True if the chart is beyond its limit. It starts at zero once the usual mean and spread are known."""
         count = self._count[rows]
         spread = np.sqrt(np.maximum(self._square[rows], 1e-24))
         standard = np.clip((residuals - self._mean[rows]) / spread, -OUTLIER, OUTLIER)
@@ -143,7 +143,7 @@ class Drift:
         return np.asarray(np.abs(chart) > LIMIT * sigma)
 
     def _broken(self, rows: NDArray[np.int64], missed: Bools) -> Bools:
-        """Whether the last outcomes include more misses than chance explains. Overlaps count once."""
+        """True if the last outcomes include more misses than chance explains. Overlaps count once."""
         self._missed[rows, self._outcomes[rows] % LAST] = missed
         self._outcomes[rows] += 1
         seen = np.minimum(self._outcomes[rows], LAST) // self._overlap

@@ -65,7 +65,7 @@ def burst_cases(
 
 
 def groups_of(names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
-    """Rows by the part of the name before `#` (class#service); one group where that gives none."""
+    """Rows by the part of the name before `#` (class#service); one group if this gives none."""
     stems = [name.split("#")[0] for name in names]
     if not 1 < len(set(stems)) <= MOST_GROUPS:
         return {EVERYONE: np.arange(len(names))}
@@ -75,7 +75,7 @@ def groups_of(names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
 def _burst_scores(
     came: F64, mean: F64, upper: F64, judged: NDArray[np.bool_], rows: NDArray[np.int64], place: int, ask: Ask
 ) -> Scores:
-    """Losses and coverage of one horizon, NaN (and not covered) without an outcome or where any model abstains."""
+    """Losses and coverage of one horizon, NaN (and not covered) without an outcome or if any model abstains."""
     losses: dict[str, F64] = {}
     covered: dict[float, NDArray[np.bool_]] = {}
     for level in GATED_LEVELS:

@@ -1,8 +1,8 @@
-"""The demand mix in the controller: which gangs are submitted, learned from what snapshots show.
+"""The demand mix in the controller: the submitted gangs, learned from snapshots.
 
-An arrival is a new object with its submit time. Each whole hour is learned once, when it is over, whatever ticks came
-in between; then the mix of the next hours is forecast (models/mix.py). Work that a first snapshot shows was submitted
-before, and is no arrival of the time observed.
+An arrival is a new object with its submit time. Each whole hour is learned once, at its end, regardless of the ticks in
+between; then the mix of the next hours is forecast (models/mix.py). Work in a first snapshot was submitted before,
+and is no arrival of the observed time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MixForecaster:
         self._record: ExpectedMix | None = None
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Count the work that is new; when an hour is over, learn it and look ahead."""
+        """Count new work; at the end of an hour, learn it and look ahead."""
         if not np.isfinite(now_s) or now_s < self._until_s:
             return
         if self._mix is None:
@@ -143,5 +143,5 @@ def kind_of(gpus: int, each: int, gpu_milli: int, profile: str, topology: int) -
 
 
 def _power(number: int) -> int:
-    """The smallest power of two that holds `number`, at most `LARGEST_GANG`."""
+    """The smallest power of two at or above `number`, at most `LARGEST_GANG`."""
     return min(1 << max(number - 1, 0).bit_length(), LARGEST_GANG)

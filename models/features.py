@@ -39,7 +39,7 @@ def at_cells(values: F64, scale: F64, rows: Rows, origins: Rows, steps: int, ask
     """All features of the horizon `steps` at single cells of `values` [series, steps], each [cells].
 
     `rows` and `origins` [cells] are the positions of the cells, `scale` [series] is the usual demand. Only the past
-    that a cell needs is extracted from its series, so that a fit on few of many cells computes nothing for the others.
+    needed by a cell is extracted from its series, so a fit on few of many cells computes nothing for the others.
     """
     reach = max(max(DAYS) * ask.day, ask.day + AROUND, WARM_STEPS)
     parts: list[dict[str, F64]] = []
@@ -56,17 +56,17 @@ def at_cells(values: F64, scale: F64, rows: Rows, origins: Rows, steps: int, ask
 
 
 def names_of(ask: Ask) -> frozenset[str]:
-    """Names of all features that are computed for `ask`."""
+    """Names of all features computed for `ask`."""
     nothing = np.zeros((1, 1))
     shared = common(nothing, np.ones(1), 0, ask)
     return frozenset(shared | ahead(nothing, np.ones(1), shared["mean"], 0, ask.steps[0], ask))
 
 
 def common(values: F64, scale: F64, first: int, ask: Ask, gone: Rows | None = None) -> dict[str, F64]:
-    """Features that are the same for every horizon, each [series, origins]; `mean` is the reference of changes.
+    """Features common to every horizon, each [series, origins]; `mean` is the reference of changes.
 
     `scale` [series] is the usual demand. Only the columns inside the windows are used. `gone`: steps of the series
-    before each origin [series or 1, origins], where `values` are extracts.
+    before each origin [series or 1, origins], if `values` are extracts.
     """
     if gone is None:
         gone = np.arange(first, values.shape[1])[None, :]
@@ -92,7 +92,7 @@ def common(values: F64, scale: F64, first: int, ask: Ask, gone: Rows | None = No
 
 
 def ahead(values: F64, scale: F64, mean: F64, first: int, steps: int, ask: Ask) -> dict[str, F64]:
-    """Features of one horizon: the same time on the days before, and what followed."""
+    """Features of one horizon: the same time on the days before, and its sequel."""
 
     def z_before(lag: int) -> F64:
         return np.asarray(np.log1p(_before(values, first, lag) / scale[:, None]))

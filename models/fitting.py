@@ -35,7 +35,7 @@ RENEWALS = 50
 class Fitted:
     """Models, the choice for each series and horizon, and a layer calibrated with their errors.
 
-    `proof`: the verdict of the gate on a new global model, where one was fitted and tried. The global model in `models`
+    `proof`: the verdict of the gate on a new global model, if one was fitted and tried. The global model in `models`
     is the new one if it passed, else the previous one; without one it abstains.
     """
 
@@ -86,7 +86,7 @@ def fit_demand(values: F64, ask: Ask, seed: int, trial: Trial | None = None) -> 
 
 
 def _foreseen(model: DemandModel, values: F64, first: int, ask: Ask) -> F64:
-    """Forecasts of `model` at the origins from `first` on whose outcomes are known."""
+    """Forecasts of `model` at the origins from `first` on with known outcomes."""
     if isinstance(model, Boosting):
         return model.predict(values, first, ask, judged=True)
     return model.predict(values, first, ask)

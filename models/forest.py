@@ -1,7 +1,7 @@
 """The trees of fitted boosting models as plain arrays, to predict a few rows quickly.
 
-`HistGradientBoostingRegressor.predict` costs 1 to 2 ms per model and call, whatever the number of rows. That is too
-slow for a job that is submitted alone and needs seven models. Here all trees of all models descend at once; the result
+`HistGradientBoostingRegressor.predict` costs 1 to 2 ms per model and call, for any number of rows. That is too
+slow for a job submitted alone and in need of seven models. Here all trees of all models descend at once; the result
 differs in the last digits only (tests/unit/models/test_forest.py).
 
 scikit-learn has no public access to the fitted trees, so this module reads `_predictors` and `_baseline_prediction`,

@@ -1,7 +1,7 @@
 """The forecaster of hazards: it follows the jobs of the snapshots, and says quantiles and the index of each.
 
-A job is followed from the age at which it is first seen. It ends where a snapshot shows it as ended. One that failed or
-is missing is kept for `RESTART_S`: where its name comes back in that time it is the same job and did not end; else a
+A job is followed from its age at the first sight. It ends once a snapshot shows it as ended. A failed or missing one is
+kept for `RESTART_S`: if its name comes back in this time it is the same job and did not end; else a
 failed one counts as ended, and a missing one as followed so far. The age is the most progress of any incarnation of an
 object, added up over the objects of one name, so a restart makes nothing younger.
 
@@ -65,7 +65,7 @@ class Hazards:
         gate: FreshRng | None = None,
         champion: StoredCounts | None = None,
     ) -> None:
-        """`gate` makes the generator of its bootstrap; `champion` are the counts that served before this run."""
+        """`gate` makes the generator of its bootstrap; `champion` are the counts in service before this run."""
         self.rules, self._gate, self._champion = rules or Forecasting(), gate, champion
         self.groups = champion.groups() if champion is not None else Groups()
         self._closed: deque[tuple[Pair, float, float, float, float, bool]] = deque(maxlen=self.rules.most_rows)
@@ -89,7 +89,7 @@ class Hazards:
     # --- learning ---------------------------------------------------------------------------
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Follow the jobs of the snapshot, count those that ended, and renew the hazards when they are due."""
+        """Follow the jobs of the snapshot, count ended ones, and renew the due hazards."""
         work = snapshot.workloads
         rows = np.flatnonzero(work.service < 0).astype(np.int32)
         ended = work.state[rows] >= State.SUCCEEDED
@@ -132,7 +132,7 @@ class Hazards:
         return places
 
     def _groups_of(self, snapshot: ClusterSnapshot, rows: I32) -> list[int]:
-        """The groups of the jobs at `rows`, made where needed."""
+        """The groups of the jobs at `rows`, made if needed."""
         work, tenants = snapshot.workloads, snapshot.names.tenants
         widths = np.rint(work.gpus[rows] * gpu_parts(work, rows) * WIDTH_MILLI)
         widths = np.where(work.mig_profile[rows] >= 0, work.gpus[rows], widths).astype(np.int64)
@@ -150,7 +150,7 @@ class Hazards:
         self._free += range(size + more - 1, size - 1, -1)
 
     def _close(self, places: I64, ended: Bools) -> None:
-        """Count jobs that are followed no longer; `ended` where they ended."""
+        """Count jobs no longer followed; `ended` if they ended."""
         if not len(places):
             return
         group = self._group[places]
@@ -193,7 +193,7 @@ class Hazards:
     # --- fitting ----------------------------------------------------------------------------
 
     def due(self, now_s: float) -> HazardWork | None:
-        """The next verdict when it is due, as for the other models of run times. None without a gate: counts serve."""
+        """The next verdict if it is due, as for the other models of run times. None without a gate: counts serve."""
         rules, ends = self.rules, self._ends
         grown = ends >= self._fitted_ends * (1.0 + rules.growth_ratio)
         aged = ends > self._fitted_ends and now_s - self._fitted_s >= rules.retrain_s
@@ -217,7 +217,7 @@ class Hazards:
         return HazardWork(followed, stored, self._champion, self._gate, now_s)
 
     def adopt(self, fit: HazardFit) -> str | None:
-        """Serve from now on if the gate let it; returns why it did not."""
+        """Serve from now on if the gate let it; returns the refusal otherwise."""
         if fit.verdict.passed:
             self._champion = fit.stored
         return fit.verdict.refusal("hazards by tenant and width")
@@ -230,7 +230,7 @@ class Hazards:
         return self._gate is None or self._champion is not None
 
     def index_per_s(self, now_s: float, snapshot: ClusterSnapshot) -> F64:
-        """The hazard index of every workload, in 1/s; NaN where unknown. Shape [workloads]."""
+        """The hazard index of every workload, in 1/s; NaN if unknown. Shape [workloads]."""
         rows, group, bins = self._asked(snapshot)
         answer = np.full(len(snapshot.workloads.id), np.nan)
         found = self._index[group, bins]
@@ -249,7 +249,7 @@ class Hazards:
         return answer
 
     def _asked(self, snapshot: ClusterSnapshot) -> tuple[I32, I64, I64]:
-        """Rows of jobs that something is known of, their groups, and the bins of their age."""
+        """Rows of known jobs, their groups, and the bins of their age."""
         names = snapshot.workloads.id.tolist()
         places = np.fromiter((self._place.get(name, -1) for name in names), np.int64, len(names))
         open_now = (snapshot.workloads.state < State.SUCCEEDED) & (places >= 0) & self.serves
@@ -274,9 +274,9 @@ class Hazards:
         return Forecasts(RuntimeForecast(self.name, now_s, LEVELS, total_s, known, history, index))
 
     def hazard_of(self, job: str) -> tuple[F64, float, float] | None:
-        """Hazards in use by age bin, 1/s, the age in s, and the ended jobs behind them, of a job that is followed.
+        """Hazards in use by age bin, 1/s, the age in s, and the ended jobs behind them, of a followed job.
 
-        None where unknown.
+        None if unknown.
         """
         place = self._place.get(job, -1)
         if place < 0 or self._group[place] >= len(self._hazard):

@@ -36,7 +36,7 @@ Pair = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """Jobs followed from the age `entry_s` to `age_s`, which they reached at `at_s`; `ended` where they ended then.
+    """Jobs followed from the age `entry_s` to `age_s`, which they reached at `at_s`; `ended` if they ended then.
 
     All of one length. `pairs` are tenant and width in thousandths of a GPU.
     """
@@ -73,14 +73,14 @@ class StoredCounts:
         }
 
     def groups(self) -> Groups:
-        """Groups that begin with these counts."""
+        """Groups beginning with these counts."""
         groups = Groups()
         groups.restore(self.pairs, self.ended, self.risk_s, self.ended_jobs, self.counted_s)
         return groups
 
 
 def stored_counts(content: Mapping[str, Any]) -> StoredCounts:
-    """The counts of a stored artifact. Raises `InputError` where they cannot be used here."""
+    """The counts of a stored artifact. Raises `InputError` if they are unusable here."""
     if content.get("model") != MODEL:
         raise InputError("not a model of hazards")
     if not np.array_equal(content["edges_s"], EDGES_S):
@@ -97,7 +97,7 @@ def stored_counts(content: Mapping[str, Any]) -> StoredCounts:
 
 @dataclass(frozen=True, slots=True)
 class HazardWork:
-    """Everything that one fit looks at; it may be run elsewhere, at any time. `now_s`: when it was wanted."""
+    """The full input of one fit; it may be run elsewhere, at any time. `now_s`: the time of the request."""
 
     followed: Followed
     stored: StoredCounts
@@ -117,7 +117,7 @@ class HazardWork:
 
 @dataclass(frozen=True, slots=True)
 class HazardFit:
-    """Counts to store, the verdict on them, and the data behind it: its digest, from when to when, and its jobs."""
+    """Counts to store, the verdict on them, and the data behind it: digest, first and last time, and jobs."""
 
     stored: StoredCounts
     verdict: GateVerdict

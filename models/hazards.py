@@ -1,4 +1,4 @@
-"""Hazards of jobs by age, counted for each tenant and width, and the index that follows from them.
+"""Hazards of jobs by age, counted for each tenant and width, and the resulting index.
 
 The hazard of an age bin is the number of jobs that ended in it divided by the time that jobs spent in it, in 1/s. Jobs
 that have not ended, running, paused or preempted, count as time at risk (occurrence / exposure rates; piecewise
@@ -78,12 +78,12 @@ def bins_of(age_s: F64) -> I64:
 
 
 def at_risk_s(age_s: F64) -> F64:
-    """Time that jobs of this age have spent in each bin. Shape [jobs, bins]."""
+    """Time spent in each bin by jobs of this age. Shape [jobs, bins]."""
     return np.asarray(np.clip(age_s[:, None] - EDGES_S, 0.0, WIDTH_S))
 
 
 def known_age_s(age_s: F64) -> F64:
-    """Ages that can be true; NaN for the others. Shape of `age_s`."""
+    """Plausible ages; NaN for the others. Shape of `age_s`."""
     with np.errstate(invalid="ignore"):
         known: F64 = np.where((age_s >= 0.0) & (age_s <= MOST_AGE_S), age_s, np.nan)
     return known
@@ -132,7 +132,7 @@ def _shrunk(ended: F64, risk_s: F64, wider: F64) -> F64:
 def index_per_s(hazard: F64, age_s: F64, again_s: F64 | None = None) -> F64:
     """The hazard index of jobs of this age under `hazard` [jobs, bins], in 1/s. Shape [jobs].
 
-    `again_s`: time that a job first spends on repeating lost progress.
+    `again_s`: the time of a job to repeat lost progress first.
 
     Horizons are the upper edges of the bins at least `LEAST_HORIZON_S` away, and none: the job runs until it ends.
     """
@@ -189,7 +189,7 @@ class Groups:
         return len(self._row)
 
     def row_of(self, tenant: str, width: int) -> int:
-        """The row of (tenant, width), made where needed."""
+        """The row of (tenant, width), made if needed."""
         row = self._row.setdefault((tenant, width), len(self._row))
         if row >= len(self._used):
             for name in ("_ended", "_risk_s", "_used"):
@@ -222,13 +222,13 @@ class Groups:
         return place
 
     def count(self, rows: I64, entry_s: F64, age_s: F64, ended: F64) -> None:
-        """Add jobs of the groups `rows`, followed from one age to the other; `ended` is 1 where they ended there."""
+        """Add jobs of the groups `rows`, followed from one age to the other; `ended` is 1 if they ended there."""
         np.add.at(self._risk_s, rows, at_risk_s(age_s) - at_risk_s(entry_s))
         np.add.at(self._ended, (rows, bins_of(age_s)), ended)
         self.ended_jobs += int(ended.sum())
 
     def fade(self, now_s: float) -> None:
-        """Let what was counted before weigh less."""
+        """Let earlier counts weigh less."""
         if now_s > self._faded_s:
             kept = 0.5 ** ((now_s - self._faded_s) / HALF_LIFE_S)
             self._ended *= kept
@@ -237,7 +237,7 @@ class Groups:
             self._faded_s = now_s
 
     def with_open(self, rows: I64, entry_s: F64, age_s: F64) -> Counts:
-        """The counts, with jobs that have not ended as time at risk."""
+        """The counts, with unfinished jobs as time at risk."""
         size, keys = len(self), list(self._row)
         codes = {tenant: code for code, tenant in enumerate(dict.fromkeys(tenant for tenant, _ in keys))}
         risk_s = self._risk_s[:size].copy()

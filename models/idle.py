@@ -1,4 +1,4 @@
-"""Services that sleep at zero: when they wake, by the distribution of their idle times.
+"""Services asleep at zero: their wake-ups, by the distribution of their idle times.
 
 No regression predicts the next request of a service with two requests a day; its usual idle time does (Shahrad et al.,
 Serverless in the Wild, ATC 2020). It gives the probability that the service wakes within a lead time, given how long it
@@ -21,7 +21,7 @@ GRID = 100
 
 
 class IdleTimes:
-    """Quantiles of the peak for series that are at zero now; abstains for the others, and for values at one moment."""
+    """Quantiles of the peak for series at zero now; abstains for the others, and for values at one moment."""
 
     name = "idle-times"
 
@@ -52,7 +52,7 @@ class IdleTimes:
         return rising(found)
 
     def _asleep(self, row: int, lengths: NDArray[np.int64], slept: NDArray[np.int64], ask: Ask) -> F64:
-        """Quantiles [origins, horizons, levels] for a series that has slept for `slept` steps.
+        """Quantiles [origins, horizons, levels] for a series asleep for `slept` steps.
 
         With w the probability to wake in time, the peak is zero with 1 - w; level q above that is level (q - (1 - w)) /
         w of the demand when awake.
@@ -71,7 +71,7 @@ class IdleTimes:
 
 
 def _slept(row: F64) -> NDArray[np.int64]:
-    """Number of steps at zero, at each step of a row; 0 where it is not at zero, or unknown."""
+    """Number of steps at zero, at each step of a row; 0 if it is not at zero, or unknown."""
     steps = np.arange(1, len(row) + 1)
     other = np.maximum.accumulate(np.where(row == 0.0, 0, steps))
     return np.asarray(steps - other)

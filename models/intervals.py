@@ -1,15 +1,15 @@
 """Calibrated quantiles of run times: coverage at each level is as nominal.
 
-A score is how far the log run time was above a quantile. Margins are conformal quantiles of the last scores of jobs of
-the same kind (Mondrian groups: size and vagueness of the forecast), shrunk towards those of all jobs where a group has
+A score is the distance of the log run time above a quantile. Margins are conformal quantiles of the last scores of jobs
+of the same kind (Mondrian groups: size and vagueness of the forecast), shrunk towards those of all jobs if a group has
 few.
 
-Censoring: the jobs of a day that have ended are its short ones, and a job that still runs has a score of at least its
-run time so far. Quantiles are therefore those of the product-limit estimate over both (models/censoring.py), so that a
+Censoring: the ended jobs of a day are its short ones, and a running job has a score of at least its run time so
+far. Quantiles are therefore those of the product-limit estimate over both (models/censoring.py), so that a
 running job counts from its first second. The middle level is unchanged: it is the most likely run time.
 
 The target level adapts with each settled promise (adaptive conformal inference: Gibbs and Candès, NeurIPS 2021): broken
-when the job exceeds it, kept when its time is up, and not before. Feedback that is late and comes for many at once must
+once the job exceeds it, kept once its time is up, and not before. Feedback that is late and comes for many at once must
 move it less, or the level oscillates: a step is divided by the number of open promises of the group, which were made
 independently of each other, so that one event which breaks them all moves it about as far as one miss.
 """
@@ -68,7 +68,7 @@ def groups_of(log_quantile: F64) -> I32:
 
 @dataclass(slots=True)
 class Promise:
-    """Quantiles of the log of a time that runs, and the margins that were added."""
+    """Quantiles of the log of a running time, and the added margins."""
 
     raw: F64
     margin: F64
@@ -99,12 +99,12 @@ class Intervals:
         self._news = 0
 
     def __len__(self) -> int:
-        """Promises of jobs that have not ended."""
+        """Number of promises of unfinished jobs."""
         return len(self._promises)
 
     @property
     def stale(self) -> bool:
-        """True when the next margins will be recomputed: the time to report how long the running jobs have run."""
+        """True if the next margins will be recomputed: the time to report the run times so far of the running jobs."""
         return self._news >= STALE_JOBS
 
     def add(self, name: Hashable, raw: F64, margin: F64, group: int) -> None:
@@ -115,7 +115,7 @@ class Intervals:
         self._promises[name], self._next_s[name] = made, made.bound_s(made.open[0])
 
     def ran(self, names: Sequence[Hashable], ran_s: F64) -> None:
-        """How long the running jobs have run by now: their scores are at least that, and some promises are broken."""
+        """Take the run times so far of the running jobs: lower bounds of their scores, and some promises are broken."""
         for name, spent_s in zip(names, ran_s.tolist(), strict=True):
             made = self._promises.get(name)
             if made is not None and spent_s > 0.0:
@@ -124,8 +124,8 @@ class Intervals:
                     self._next_s[name] = self._break(made, spent_s)
 
     def end(self, name: Hashable, ran_s: float, now_s: float) -> None:
-        """A job ended after `ran_s`: an open promise was broken since the last update, or will be kept when its time is
-        up.
+        """A job ended after `ran_s`: an open promise was broken since the last update, or will be kept at the end of
+        its time.
         """
         made = self._promises.pop(name, None)
         if made is None:
@@ -141,7 +141,7 @@ class Intervals:
             heapq.heappush(self._kept, (up_s, number, made.group, int(made.beside[number])))
 
     def settle(self, now_s: float) -> None:
-        """Settle the kept promises whose time is up."""
+        """Settle the kept promises at the end of their time."""
         while self._kept and self._kept[0][0] <= now_s:
             _, number, group, beside = heapq.heappop(self._kept)
             self._settle(number, group, beside, missed=False)
@@ -156,7 +156,7 @@ class Intervals:
                 self._log_s[made.group, made.turn % WINDOW] = np.nan
 
     def _note(self, made: Promise, ran_s: float) -> None:
-        """Enter a job's time so far into the window of its group, which it joins when it is first seen running."""
+        """Enter a job's time so far into the window of its group, joined at its first sight as running."""
         group = made.group
         if made.turn < 0:
             made.turn = int(self._count[group])

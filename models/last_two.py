@@ -1,12 +1,12 @@
-"""Run times from the last two similar jobs: the floor that every better model has to beat.
+"""Run times from the last two similar jobs: the floor for every better model to beat.
 
 The prediction for a job is the geometric mean of the run times of the last two ended jobs of the same tenant and width;
 without those, of the tenant; without those, of all. Its spread is that of the model's own last errors, quantile by
 quantile: they have heavier tails than a log-normal. Tsafrir, Etsion and Feitelson (2007) showed that two recent jobs of
 the same user are a better predictor than a user's estimate.
 
-Where the last two are a weak predictor of the next one, the prediction is shrunk towards the tenant's usual run time by
-a factor that is learned online too (the slope of the outcome on the last two, both as distances from the usual; a
+If the last two are a weak predictor of the next one, the prediction is shrunk towards the tenant's usual run time by
+a factor learned online too (the slope of the outcome on the last two, both as distances from the usual; a
 regression to the mean).
 """
 
@@ -43,7 +43,7 @@ _NOTHING = (float("nan"), 0)
 
 
 class LastTwo:
-    """Forecaster of run times from the last two similar jobs that ended."""
+    """Forecaster of run times from the last two similar ended jobs."""
 
     name = "last-two"
 
@@ -58,7 +58,7 @@ class LastTwo:
         self._said_square, self._said_product = 0.0, 0.0
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """Learn from the jobs that the snapshot shows as ended."""
+        """Learn from the jobs shown by the snapshot as ended."""
         work = snapshot.workloads
         for row in np.flatnonzero(work.state >= State.SUCCEEDED).tolist():
             if work.service[row] >= 0:
@@ -107,7 +107,7 @@ class LastTwo:
         return min(max(slope, 0.0), 1.0)
 
     def _expected(self, tenant: str, gpus: int) -> tuple[float | None, int]:
-        """Log of the predicted run time, and the number of ended jobs of that kind."""
+        """Log of the predicted run time, and the number of ended jobs of the kind."""
         recent, ended = self._last(tenant, gpus)
         usual = self._usual_of(tenant)
         if recent is None or usual is None:
@@ -115,7 +115,7 @@ class LastTwo:
         return usual + self.belief * (recent - usual), ended
 
     def _last(self, tenant: str, gpus: int) -> tuple[float | None, int]:
-        """Mean log run time of the last two similar jobs that ended, and the number of ended jobs of that kind."""
+        """Mean log run time of the last two similar ended jobs, and the number of ended jobs of the kind."""
         for key in ((tenant, gpus), (tenant, _ANY), (None, _ANY)):
             recent = self._recent.get(key)
             if recent:
@@ -141,8 +141,8 @@ class LastTwo:
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
         """Quantiles of the total run time of every workload; replicas of services abstain.
 
-        A job keeps the prediction from when it was first seen (or from the first one available): jobs that are
-        submitted together are similar, and new predictions at each end would reorder the queue for no reason.
+        A job keeps the prediction of its first sight (or the first one available): jobs submitted together are
+        similar, and new predictions at each end would reorder the queue for no reason.
         """
         work = snapshot.workloads
         names = work.id.tolist()

@@ -1,7 +1,7 @@
-"""Remaining time of jobs that have run for an hour, from other jobs that ran as long.
+"""Remaining time of jobs after an hour of run time, from other jobs of this length.
 
 A job that outlives an hour differs from its forecast at submission, when most jobs end within minutes. Its remaining
-time follows from the hazards beyond the hour of the last jobs that reached it, including running ones (product-limit
+time follows from the hazards beyond the hour of the last jobs to reach it, including running ones (product-limit
 estimate; Kaplan and Meier 1958): first of all jobs, then, each shrunk towards the wider group before it, of its tenant,
 tenant and GPUs, user, name, and finally of those submitted near it (beta-Stacy processes, each centred on the one
 before: Walker and Muliere 1997). No quantile is fitted: the forecast follows a change within the day.
@@ -56,7 +56,7 @@ BEFORE: Bools = np.asarray(EDGES[1:] <= np.log(OUTLIVED_S))
 
 @dataclass(slots=True)
 class Job:
-    """A job that has not ended. `turn` is its number among those that outlived the hour, -1 before."""
+    """An unfinished job. `turn` is its number among those past the hour, -1 before."""
 
     kins: Sequence[Hashable]
     submit_s: float
@@ -65,7 +65,7 @@ class Job:
 
 
 class Lasting:
-    """The last jobs that outlived an hour, and what is left of those that still run."""
+    """The last jobs past an hour, and the remaining time of the running ones."""
 
     def __init__(self) -> None:
         self._jobs: dict[Hashable, Job] = {}
@@ -82,7 +82,7 @@ class Lasting:
         self._jobs[name] = Job(kins, submit_s)
 
     def ran(self, names: Sequence[Hashable], ran_s: F64) -> None:
-        """How long running jobs have run by now."""
+        """Take the run times so far of running jobs."""
         long = np.flatnonzero(ran_s >= OUTLIVED_S)
         log_s = np.log(ran_s[long])
         for place, log, cell in zip(long.tolist(), log_s.tolist(), cells_of(log_s).tolist(), strict=True):
@@ -91,7 +91,7 @@ class Lasting:
                 self._note(job, log, cell)
 
     def end(self, name: Hashable, ran_s: float) -> None:
-        """A job ended after `ran_s` of run time; NaN where unknown: then it counts as far as it was observed."""
+        """A job ended after `ran_s` of run time; NaN if unknown: then it counts as far as it was observed."""
         job = self._jobs.pop(name, None)
         if job is None:
             return
@@ -130,7 +130,7 @@ class Lasting:
         return answer
 
     def said(self, names: Sequence[Hashable]) -> dict[Hashable, F64]:
-        """Log quantiles at LEVELS of the total run time of those of `names` that have outlived the hour and run."""
+        """Log quantiles at LEVELS of the total run time of the running ones of `names` past the hour."""
         known = [(name, self._jobs[name]) for name in names if name in self._jobs]
         lasting = {name: job for name, job in known if job.turn >= 0}
         if not lasting:
@@ -141,7 +141,7 @@ class Lasting:
         return dict(zip(lasting, quantiles_given(done, log_s), strict=True))
 
     def _hazards(self, jobs: Sequence[Job]) -> F64:
-        """Probability to end in each cell for jobs that reached it. Shape [jobs, cells]; 0 before the hour."""
+        """Probability to end in each cell, once reached. Shape [jobs, cells]; 0 before the hour."""
         size = min(self._count, WINDOW)
         said, kin = self._cell[:size] + CELLS * self._ended[:size], self._kin[:size]
         own, submit_s = np.array([self._codes(job) for job in jobs]), np.array([job.submit_s for job in jobs])
@@ -164,7 +164,7 @@ class Lasting:
         return _centred(hazard, self._near(said, kin[:, -1] == own[:, -1, None], submit_s, inside, place), NEAR_JOBS)
 
     def _near(self, said: I64, weight: Bools, submit_s: F64, inside: I64, place: I64) -> F64:
-        """What is `said` by the jobs of the narrowest kin, less of those that came at another time; as `alike`."""
+        """What is `said` by the jobs of the narrowest kin, less of those from another time; as `alike`."""
         order = np.argsort(said, kind="stable")  # equal ones are added up first
         found, first = np.unique(said[order], return_index=True)
         weight[inside, place] = False
@@ -175,7 +175,7 @@ class Lasting:
 
 
 def _by_kin(kin: I64, said: I64, own: I64) -> F64:
-    """How many jobs of the kin of each asking job (`own`) say each thing. Shape [asking, 2 x cells]."""
+    """Number of jobs of the kin of each asking job (`own`) by value of `said`. Shape [asking, 2 x cells]."""
     codes, group = np.unique(own, return_inverse=True)
     at = np.minimum(np.searchsorted(codes, kin), len(codes) - 1)
     member = codes[at] == kin
@@ -184,9 +184,9 @@ def _by_kin(kin: I64, said: I64, own: I64) -> F64:
 
 
 def _counted(alike: F64) -> tuple[F64, F64]:
-    """Jobs that ended in each cell, and that reached it, [asking, cells].
+    """Jobs ended in each cell, and those reaching it, [asking, cells].
 
-    `alike` [asking, 2 x cells] is the weight of the jobs that run and are in a cell, then of those that ended in it.
+    `alike` [asking, 2 x cells] is the weight of the running jobs in a cell, then of those ended in it.
     """
     running, ended = alike[:, :CELLS], alike[:, CELLS:]
     return ended @ DIED, ended @ PASSED + running @ AT_RISK

@@ -1,9 +1,9 @@
-"""The conformal layer of demand: coverage at 0.9 and 0.99 is as nominal, whatever model is below.
+"""The conformal layer of demand: coverage at 0.9 and 0.99 is as nominal, for any model below.
 
 Scores are differences of square roots (which stabilize the variance of counts, and have no pole at zero), in units of
-the root of the usual demand of their series and the spread that the model itself states, so that series of a class are
-comparable and a model that knows its uncertainty gets wider margins then. A level is resolved by a series' own window
-where that is long enough; 0.99 is resolved by all series of one horizon together.
+the root of the usual demand of their series and the spread stated by the model itself, so series of a class are
+comparable and a model aware of its uncertainty gets wider margins then. A level is resolved by a series' own window
+if it is long enough; 0.99 is resolved by all series of one horizon together.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Rows = NDArray[np.int64]
 class Layer:
     """Margins for each series and horizon at the upper levels; the median is the model's own.
 
-    `stated` [series, horizons]: whether the model states a spread (`states_spread`). Models that state one, and those
-    that leave it to the layer, have different scores, so each pool is of one sort; new series state none.
+    `stated` [series, horizons]: True if the model states a spread (`states_spread`). Models stating one, and those
+    leaving it to the layer, have different scores, so each pool is of one sort; new series state none.
     """
 
     def __init__(
@@ -107,9 +107,7 @@ class Layer:
 
 
 def states_spread(raw: F64) -> Bools:
-    """Which of the forecasts `raw` [series, origins, horizons, levels] have distinct quantiles. Shape [series,
-    horizons].
-    """
+    """True for forecasts `raw` [series, origins, horizons, levels] of distinct quantiles. Shape [series, horizons]."""
     with np.errstate(invalid="ignore"):
         return np.asarray((raw[..., -1] > raw[..., 0]).any(axis=1))
 
@@ -125,7 +123,7 @@ def units(raw: F64, root: F64) -> F64:
 def promised(raw: F64, margins: F64, root: F64) -> F64:
     """Upper quantiles from a model's `raw` ones [..., levels], the margins, and the `usual` demand's root [...].
 
-    NaN where the model abstains or a margin is infinite (too little data for that level).
+    NaN if the model abstains or a margin is infinite (too little data for that level).
     """
     with np.errstate(invalid="ignore", over="ignore"):
         roots = np.sqrt(raw) + margins * units(raw, root)[..., None]
@@ -133,7 +131,7 @@ def promised(raw: F64, margins: F64, root: F64) -> F64:
 
 
 def replayed(layer: Layer, raw: F64, came: F64, root: F64, *, refresh: int = 1) -> F64:
-    """Promises for a row of origins, each outcome learned when it is known. Margins are renewed every `refresh` steps.
+    """Promises for a row of origins, each outcome learned once it is known. Margins are renewed every `refresh` steps.
 
     `raw` [series, origins, horizons, levels], `came` [series, origins, horizons], `root` [series]. Shape of `raw`.
     """

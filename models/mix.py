@@ -1,7 +1,7 @@
-"""The mix of demand: how many gangs of each size and MIG profile arrive, by pool and hour of the day.
+"""The mix of demand: arriving gangs by size and MIG profile, pool and hour of the day.
 
 Arrivals are Poisson with a separate rate for each pool and hour of the day, and each is of one kind. The uncertainty of
-a rate is a gamma distribution and that of the kinds a Dirichlet (the conjugate priors), so that the number of arrivals
+a rate is a gamma distribution and of the kinds a Dirichlet (the conjugate priors), so that the number of arrivals
 is close to negative binomial. An hour of the day without data uses its pool, and a pool without data uses all pools
 (empirical Bayes). Old arrivals decay with a half-life. Arrivals in clusters spread wider than Poisson; the factor is
 learned from past forecasts (a quasi-Poisson factor; Wedderburn 1974).
@@ -50,7 +50,7 @@ def gang_sizes() -> tuple[int, ...]:
 
 
 def size_kind(gpus: I32) -> I32:
-    """The index in `gang_sizes` of each gang: the smallest size that holds it. [gangs]; larger ones are the largest."""
+    """The index in `gang_sizes` of each gang: the smallest sufficient size. [gangs]; larger ones are the largest."""
     power = np.ceil(np.log2(np.maximum(np.asarray(gpus, float), 1.0)))
     return np.asarray(np.minimum(power, LARGEST_GANG.bit_length() - 1), np.int32)
 
