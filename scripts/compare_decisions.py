@@ -5,8 +5,8 @@
 Each case is a simulation by the command line. Compared are its result, the rows of its jobs and every decision with its
 words and figures (`autopilot decisions --json`), not the bytes of the journal: records may change, decisions may not.
 The journal of COMMIT is then replayed by this checkout. `--keep` holds the outputs, and those of a commit are not made
-again. P1 and P12 are slices of the Philly trace, skipped where `../shared/data` has none. The exit status is 1 where a
-case differs; the first lines that differ are printed.
+again. P1 and P12 are slices of the Philly trace, skipped if `../shared/data` has none. The exit status is 1 if a case
+differs; the first differing lines are printed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SLICES = {  # case: tenants, jobs of them, cluster, policy
 
 
 def main() -> int:
-    """Run each case here and there; 1 where one differs."""
+    """Run each case here and there; 1 if one differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--against", default="main", metavar="COMMIT")
     parser.add_argument("--only", default="", metavar="CASE,...")
@@ -95,7 +95,7 @@ def _calls(folder: Path) -> dict[str, list[str]]:
 
 
 def _compare(name: str, call: list[str], tree: Path, keep: Path, commit: str) -> list[str]:
-    """What differs between the two checkouts, as lines."""
+    """The differences between the two checkouts, as lines."""
     before, after = keep / commit / name, keep / "here" / name
     if not (before / "done").exists():
         _play(tree, call, before)

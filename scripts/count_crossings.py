@@ -27,7 +27,7 @@ CORE = str(ROOT / "autopilot" / "core") + "/"
 
 
 class Crossings:
-    """Crossings of each tick, and which calls they are."""
+    """Crossings of each tick, and their calls."""
 
     def __init__(self) -> None:
         self.of_ticks: list[int] = []

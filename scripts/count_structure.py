@@ -14,7 +14,7 @@ CORE = Path(__file__).resolve().parent.parent / "autopilot" / "core"
 
 
 def imported_packages(module: Path) -> set[str]:
-    """Packages of the core that a module imports."""
+    """Packages of the core imported by a module."""
     nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
     names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     return {name.split(".")[2] for name in names if name.startswith("autopilot.core.")}

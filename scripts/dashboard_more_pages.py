@@ -42,7 +42,7 @@ Q = f'{C}, queue=~"$queue"'
 
 
 def waited(level: float, of: str = Q) -> str:
-    """A quantile of the waits of the work that started within the shown time, by queue."""
+    """A quantile of the waits of work started within the shown time, by queue."""
     return (
         f"histogram_quantile({level:g}, sum by (queue, le) (increase(gpu_autopilot_queue_wait_seconds_bucket{{{of}}}"
         "[$__range])))"

@@ -1,4 +1,4 @@
-"""What the dashboards show: pages and panels as data. Addresses of pages (uid) never change."""
+"""The content of the dashboards: pages and panels as data. Addresses of pages (uid) never change."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How values are shown. `steps`: (from, colour), below the first one `below`; `words`: (value, text, colour)."""
+    """The look of values. `steps`: (from, colour), below the first one `below`; `words`: (value, text, colour)."""
 
     steps: tuple[tuple[float, str], ...] = ()
     below: str = PLAIN
@@ -94,7 +94,7 @@ def switch(off: str, on: str, *, on_is_bad: bool = True) -> Look:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel. `empty` is what it shows without data."""
+    """One panel. `empty` is its text without data."""
 
     kind: str
     title: str
@@ -231,7 +231,7 @@ def _stacking() -> Any:
 
 
 class _Raw:
-    """A part of a panel that is known as JSON already."""
+    """A part of a panel known as JSON already."""
 
     def __init__(self, content: Any) -> None:
         self._content = content

@@ -1,6 +1,6 @@
-"""Why something is recommended, in words: by the label `reason` of a recommendation, its reason or else its kind.
+"""Reasons of recommendations, in words: by the label `reason` of a recommendation, its reason or else its kind.
 
-Words with numbers are in the explanation to which the id links; in a label they would make a new series at each tick.
+Words with numbers are in the explanation linked by the id; in a label they would make a new series at each tick.
 """
 
 from __future__ import annotations

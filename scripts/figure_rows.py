@@ -1,4 +1,4 @@
-"""How the JSON files of the benchmarks become the rows of docs/benchmarks.md."""
+"""From the JSON files of the benchmarks to the rows of docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Figure(NamedTuple):
 
 
 def of_preemption(found: dict[str, Any]) -> Iterator[Figure]:
-    """Useful share, completion time, longest first starts and disruption when preemption and moves have a price.
+    """Useful share, completion time, longest first starts and disruption with a price on preemption and moves.
 
-    P1 and P2 with what stands beside, the other tenants against fifo-skip alone, and the curve over one weight.
+    P1 and P2 with their neighbours, the other tenants against fifo-skip alone, and the curve over one weight.
     """
     goals = {file: f">= {USEFUL[file]:.3f}; <= {most_s:,.0f} s; below fifo-skip" for file, most_s in JCT_S.items()}
     for row in found["rows"]:
@@ -72,7 +72,7 @@ def of_sim_speed(found: dict[str, Any]) -> Iterator[Figure]:
 
 
 def of_reclaim_storm(found: dict[str, Any]) -> Iterator[Figure]:
-    """How long the last owner waits for what it is guaranteed, and what that costs."""
+    """The wait of the last owner for its guarantee, and its cost."""
     title = f"{found['owners']} owners return at once to {found['gpus']:,} GPUs of {found['tenants']} tenants"
     yield Figure(
         f"{title}: the last one has its guarantee back after",
@@ -87,7 +87,7 @@ def of_reclaim_storm(found: dict[str, Any]) -> Iterator[Figure]:
 
 
 def of_tenants(found: dict[str, Any]) -> Iterator[Figure]:
-    """Many tenants on one cluster: waits, the worst tenant, and what preemption costs; `las` is no bar."""
+    """Many tenants on one cluster: waits, the worst tenant, and the cost of preemption; `las` is no bar."""
     best = {
         file: [
             min(row[key] for row in found["rows"] if row["file"] == file and row["policy"] in RIVALS)
@@ -109,7 +109,7 @@ def of_tenants(found: dict[str, Any]) -> Iterator[Figure]:
 
 
 def of_forecast_speed(found: dict[str, Any]) -> Iterator[Figure]:
-    """What forecasting costs."""
+    """The cost of forecasting."""
     minute_s, retrain_s = sorted(found["minute_s"]), sum(found["retrain_s"].values())
     yield Figure(
         f"a minute's forecasts of {found['services']:,} services, requests and tokens; one job, 99th percentile",
@@ -130,7 +130,7 @@ def of_kube_sync(found: dict[str, Any]) -> Iterator[Figure]:
 
 
 def of_field(found: dict[str, Any]) -> Iterator[Figure]:
-    """How much each way in reads, and the reported situations that come out right."""
+    """The signals read by each way in, and the reported situations with the right outcome."""
     yield Figure(
         "signals by way in: cells of the table that are filled", f"{found['filled']} of {found['cells']}", "stated"
     )
@@ -149,7 +149,7 @@ def of_serving_speed(found: dict[str, Any]) -> Iterator[Figure]:
 
 
 def of_showback(found: dict[str, Any]) -> Iterator[Figure]:
-    """How long a month of metering takes to answer, and what it costs to meter a tick."""
+    """The time of an answer over a month of metering, and the cost to meter a tick."""
     goal = f"{found['goal_s']:.0f} s"
     for what, took_s in found["seconds"].items():
         month = f"a month of {found['gpus']:,} GPUs ({found['rows']:,} rows)"

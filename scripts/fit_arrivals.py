@@ -128,7 +128,7 @@ def likeness(jobs: Any) -> float:
 
 
 def rhythm(start_s: npt.NDArray[np.float64]) -> tuple[tuple[float, ...], float]:
-    """Relative rate of each hour of the day, and the gamma shape of what the hours vary beyond it and Poisson."""
+    """Relative rate of each hour of the day, and the gamma shape of the hours' variation beyond it and Poisson."""
     hour = (start_s // 3600).astype(int)
     shape = np.bincount(hour % 24, minlength=24) / len(hour) * 24
     count = np.bincount(hour)

@@ -32,7 +32,7 @@ SERVEGEN = {"m-large": "language/m-large", "m-small": "language/m-small", "r1": 
 
 
 def weighted_median(values: Floats, weights: Floats) -> float:
-    """The value at which half of the weight is reached."""
+    """The value at half of the weight."""
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
@@ -131,7 +131,7 @@ def fit_hour(path: Path, day: RequestShape, stepped: bool) -> RequestShape:
 
 
 def fit_all(data: Path) -> dict[str, RequestShape]:
-    """Every row of `SHAPES`; raises `InputError` when the traces are not there."""
+    """Every row of `SHAPES`; raises `InputError` without the traces."""
     if not (data / "servegen_2025").is_dir():
         raise InputError(f"{data}: no folder servegen_2025 in it; name the folder of the public traces")
     shapes = {name: fit_servegen(data / "servegen_2025", model) for name, model in SERVEGEN.items()}

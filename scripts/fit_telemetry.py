@@ -1,10 +1,10 @@
-"""Prints the constants of simulator/signals/behaviours.py that are fitted to measurements.
+"""Prints the constants of simulator/signals/behaviours.py fitted to measurements.
 
     python scripts/fit_telemetry.py [DATA_FOLDER]        (default: ../shared/data)
 
 Reads three public data sets and writes nothing: `h100_telemetry_runs` (relations between the signals of
-one GPU), `acme_util_cdf` (how a fleet's SM activity is distributed) and `gentd26` (how bursty an
-interactive GPU is). Only summary figures leave this script; no data is shipped.
+one GPU), `acme_util_cdf` (the distribution of a fleet's SM activity) and `gentd26` (the bursts of an
+interactive GPU). Only summary figures leave this script; no data is shipped.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def fit_bursts(data: Path, sm_per_busy: float) -> dict[str, Any]:
 def fit_gaps(data: Path, step_s: float = 57.0) -> dict[str, Any]:
     """Lengths of stretches with a duty cycle of at most 1 %, from `gentd26`, by maximum likelihood.
 
-    The end of a pod cuts a stretch off. The model is a mixture of two log-normals and of stretches that do not end
+    The end of a pod cuts a stretch off. The model is a mixture of two log-normals and of endless stretches
     (simulator/signals/owners.py).
     """
     lengths, cut, busy = _stretches(data, step_s)
@@ -185,7 +185,7 @@ def fit_gaps(data: Path, step_s: float = 57.0) -> dict[str, Any]:
 
 
 def _stretches(data: Path, step_s: float) -> tuple[F64, Any, F64]:
-    """Lengths of idle stretches, which of them the end of the pod cut off, and lengths of stretches of work."""
+    """Lengths of idle stretches, marks of those cut off by the end of the pod, and lengths of stretches of work."""
     frame: Any = pd.read_parquet(data / "gentd26" / "gpu_util.parquet").sort_values(["pod", "t_s"])
     idle, cut, busy = [], [], []
     for _, pod in frame.groupby("pod"):
@@ -210,7 +210,7 @@ def _show(title: str, values: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print every fitted constant; exit code 2 when the data is not there."""
+    """Print every fitted constant; exit code 2 without the data."""
     data = Path(arguments[0]) if arguments else Path(__file__).resolve().parents[1].parent / "shared" / "data"
     if not (data / "acme_util_cdf").is_dir():
         print(f"{data}: no data set acme_util_cdf here; name the data folder", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""Write deploy/act/KIND.yaml, the rights of each kind of instruction, and deploy/fields.yaml, what they may change.
+"""Write deploy/act/KIND.yaml, the rights of each kind of instruction, and deploy/fields.yaml, the fields open to them.
 
 Both are made from the table of levers in actuators/kubernetes.
 
 python scripts/generate_act.py            write the committed files
-python scripts/generate_act.py --check    compare only; exit 1 where one differs
+python scripts/generate_act.py --check    compare only; exit 1 on a difference
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Write what the Helm chart has from elsewhere: custom resources, alerts, dashboards, and the rights by action.
+"""Write the generated parts of the Helm chart: custom resources, alerts, dashboards, and the rights by action.
 
 python scripts/generate_chart.py            write the committed files
-python scripts/generate_chart.py --check    compare only; exit 1 where one differs
+python scripts/generate_chart.py --check    compare only; exit 1 on a difference
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMESPACE = "release-namespace"
 
 
 def rights() -> dict[str, list[dict[str, Any]]]:
-    """Rules by role. The role of a kind of instruction has what its levers declare and no more."""
+    """Rules by role. The role of a kind of instruction has the rights declared by its levers and no more."""
     found = {
         "observe": rules(False),
         "settings": rules(True),
@@ -44,12 +44,12 @@ def rights() -> dict[str, list[dict[str, Any]]]:
 
 
 def kinds() -> list[str]:
-    """The kinds of instructions for which there are levers."""
+    """The kinds of instructions with levers."""
     return sorted({kind for lever in LEVERS for kind in lever.kinds})
 
 
 def acting_rules(kind: str) -> list[dict[str, Any]]:
-    """What the levers of a kind of instruction need in the whole cluster."""
+    """The rights of the levers of a kind of instruction in the whole cluster."""
     return [
         {
             "apiGroups": [rule.group],

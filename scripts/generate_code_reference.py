@@ -2,7 +2,7 @@
 autopilot/explain/proposals.py.
 
 python scripts/generate_code_reference.py           write it
-python scripts/generate_code_reference.py --check   compare only; exit 1 when it differs
+python scripts/generate_code_reference.py --check   compare only; exit 1 on a difference
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEGIN, END = "<!-- codes:begin -->", "<!-- codes:end -->"
 
 
 def table() -> str:
-    """One row a code: what it says, with V for the value and T for the threshold, and what sets the threshold."""
+    """One row a code: its words, with V for the value and T for the threshold, and the setting of the threshold."""
     rows = ["| code | says | set by |", "|---|---|---|"]
     for code in Code:
         field = "modes.ACTION" if code in MODE_CODES else FIELD_OF.get(code, "")

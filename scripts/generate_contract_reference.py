@@ -1,7 +1,7 @@
-"""Write docs/workload-contract.md, the page for who writes a job, from the tree in autopilot/core/contract.
+"""Write docs/workload-contract.md, the page for authors of jobs, from the tree in autopilot/core/contract.
 
 python scripts/generate_contract_reference.py           write it
-python scripts/generate_contract_reference.py --check   compare only; exit 1 when it differs
+python scripts/generate_contract_reference.py --check   compare only; exit 1 on a difference
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _table(rows: list[ContractField]) -> str:
 
 
 def unit_of(found: ContractField) -> str:
-    """The unit of a field, `-` for what has none."""
+    """The unit of a field, `-` for a field without one."""
     units = {
         "members": "members",
         "min-members": "members",

@@ -1,7 +1,7 @@
 """Write deploy/crds/ from the policy tree and autopilot/crds: the custom resources and the roles for them.
 
 python scripts/generate_crds.py            write the committed files
-python scripts/generate_crds.py --check    compare only; exit 1 where one differs
+python scripts/generate_crds.py --check    compare only; exit 1 on a difference
 """
 
 from __future__ import annotations

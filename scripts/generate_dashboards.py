@@ -1,7 +1,7 @@
 """Write the Grafana dashboards, their provisioning files and ConfigMaps, from scripts/dashboard_pages.py.
 
 python scripts/generate_dashboards.py           write dashboards/ and deploy/grafana
-python scripts/generate_dashboards.py --check   compare only; exit 1 where a file differs
+python scripts/generate_dashboards.py --check   compare only; exit 1 on a difference
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Write what several controllers need: deploy/fence.yaml, which refuses writes of an earlier leader, deploy/lead.yaml
-with the rights of leading, and deploy/watchdog.yaml.
+"""Write the files for several controllers: deploy/fence.yaml against writes of an earlier leader, deploy/lead.yaml with
+the rights of leading, and deploy/watchdog.yaml.
 
 python scripts/generate_fence.py            write the committed files
-python scripts/generate_fence.py --check    compare only; exit 1 where one differs
+python scripts/generate_fence.py --check    compare only; exit 1 on a difference
 """
 
 from __future__ import annotations

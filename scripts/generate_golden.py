@@ -125,12 +125,12 @@ def runtimes() -> pd.DataFrame:
 
 
 def digest(frame: pd.DataFrame) -> str:
-    """SHA-256 of the content, whatever the version of the file's format."""
+    """SHA-256 of the content, independent of the version of the file's format."""
     return hashlib.sha256(frame.to_csv(index=False, lineterminator="\n").encode()).hexdigest()
 
 
 def main() -> None:
-    """Write the files, or with --check compare them with what would be written."""
+    """Write the files, or with --check compare them with the new content."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when something differs")
     check = parser.parse_args().check

@@ -1,8 +1,8 @@
 """Write apiserver/kinds/types.json: the fields of the built-in kinds and their types, from the Kubernetes client.
 
-`--check` compares instead of writing. The client's models state the types of fields; what they do not state (which
-lists are maps, and by which keys; which strings are quantities or times with microseconds) is in the tables below, by
-the `x-kubernetes-*` extensions of the published OpenAPI documents of Kubernetes 1.36.
+`--check` compares instead of writing. The client's models state the types of fields. The tables below state the rest,
+by the `x-kubernetes-*` extensions of the published OpenAPI documents of Kubernetes 1.36: lists in the form of maps and
+their keys, strings in the form of quantities, and times with microseconds.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ PLAIN = {
 
 
 def short(model: str) -> str:
-    """The name of a type: without the version where the client puts it first."""
+    """The name of a type: without the version if the client puts it first."""
     return re.sub(r"^V1(?=[A-Z])", "", model)
 
 
@@ -107,7 +107,7 @@ def type_of(text: str, where: str, todo: list[str]) -> object:
 
 
 def types() -> dict[str, object]:
-    """Every type that the roots lead to."""
+    """Every type in reach of the roots."""
     todo, found = list(ROOTS), {}
     while todo:
         model = todo.pop()

@@ -1,7 +1,7 @@
 """Write docs/metrics.md, the reference of the controller's own metrics, from the table in autopilot/metrics/table.py.
 
 python scripts/generate_metrics_reference.py           write it
-python scripts/generate_metrics_reference.py --check   compare only; exit 1 when it differs
+python scripts/generate_metrics_reference.py --check   compare only; exit 1 on a difference
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Writes `autopilot/core/hardware/mig_facts.py` from the MIG profile data.
 
     python scripts/generate_mig_facts.py            write the file anew
-    python scripts/generate_mig_facts.py --check    exit 1 when the committed file differs
+    python scripts/generate_mig_facts.py --check    exit 1 if the committed file differs
 
 The data (`mig/profiles.json`, schema mig-profiles/1) lies beside the checkout in `../shared/data`; another
-place is named with `--source`. Where it is absent, `--check` says so and passes.
+place is named with `--source`. If it is absent, `--check` says so and passes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write deploy/observe.yaml from the table of rights in autopilot/readiness, and deploy/settings.yaml.
 
 python scripts/generate_observe.py            write the committed files
-python scripts/generate_observe.py --check    compare only; exit 1 where one differs
+python scripts/generate_observe.py --check    compare only; exit 1 on a difference
 """
 
 from __future__ import annotations

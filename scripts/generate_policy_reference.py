@@ -1,7 +1,7 @@
 """Write docs/policy.md, the reference of every policy field, from the tree in autopilot/core/model/policy/__init__.py.
 
 python scripts/generate_policy_reference.py           write it
-python scripts/generate_policy_reference.py --check   compare only; exit 1 when it differs
+python scripts/generate_policy_reference.py --check   compare only; exit 1 on a difference
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _table(rows: Iterable[PolicyField]) -> str:
 
 
 def _shipped() -> str:
-    """What each shipped policy sets otherwise than the defaults above."""
+    """The differences of each shipped policy from the defaults above."""
     parts = ["\n## Shipped policies\n"]
     for name in policy_names():
         changed = [row for row in policy_diff(Policy(), shipped_policy(name)) if row[0] != "name"]

@@ -1,7 +1,7 @@
 """Write alerts and recording rules from the tables in autopilot/alerts.
 
 python scripts/generate_rules.py                                write the committed files
-python scripts/generate_rules.py --check                        compare only; exit 1 where one differs
+python scripts/generate_rules.py --check                        compare only; exit 1 on a difference
 python scripts/generate_rules.py --speed 60 --out FOLDER        for a simulated cluster at 60 times the clock
 python scripts/generate_rules.py --set starving_seconds=7200 --runbook-base URL --out FOLDER
 """

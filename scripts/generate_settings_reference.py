@@ -1,7 +1,7 @@
 """Write docs/settings.md, the reference of every setting, from the tree in autopilot/service/settings.py.
 
 python scripts/generate_settings_reference.py           write it
-python scripts/generate_settings_reference.py --check   compare only; exit 1 when it differs
+python scripts/generate_settings_reference.py --check   compare only; exit 1 on a difference
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ set has the default of the table. [operations.md](operations.md) shows how to ru
 
 
 def _kind(field: FieldInfo, name: str) -> str:
-    """What a field takes."""
+    """The kind of values of a field."""
     options = [each for each in _options(field.annotation) if each is not type(None)]
     kind = options[0]
     if get_origin(kind) in (tuple, dict):
@@ -92,7 +92,7 @@ def _rows(model: type[BaseModel], path: str) -> list[str]:
 
 
 def _item(field: FieldInfo) -> type[BaseModel] | None:
-    """The section that a list holds."""
+    """The section inside a list."""
     for kind in get_args(field.annotation):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind

@@ -1,7 +1,7 @@
-"""Write docs/signals.md, the reference of the names that are read, from scripts/signals.yaml and the source.
+"""Write docs/signals.md, the reference of the names read, from scripts/signals.yaml and the source.
 
 python scripts/generate_signals_reference.py           write it
-python scripts/generate_signals_reference.py --check   compare only; exit 1 when it differs
+python scripts/generate_signals_reference.py --check   compare only; exit 1 on a difference
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the scripts share that write files from the code: write them, or say how they differ."""
+"""The shared part of the generators of files: write them, or state the differences."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def cell(text: str) -> str:
 def write_or_compare(
     render: Callable[[], str], target: Path, source: str, script: str, arguments: Sequence[str] | None
 ) -> int:
-    """Write what `render` gives, or compare it with the page; 0 done or equal, 1 where `--check` found a difference.
+    """Write what `render` gives, or compare it with the page; 0 done or equal, 1 if `--check` found a difference.
 
-    `source`: what the page is made from, in words; `script`: the name of the script that calls.
+    `source`: the source of the page, in words; `script`: the name of the calling script.
     """
     parser = argparse.ArgumentParser(description=f"write docs/{target.name} from {source}")
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 when the page differs")
@@ -53,9 +53,9 @@ def _compare(target: Path, text: str, source: str, script: str) -> int:
 def write_or_compare_files(
     files: Mapping[Path, str], script: str, arguments: Sequence[str] | None, there: Iterable[Path] = ()
 ) -> int:
-    """Write files, or compare them with `--check`; 0 done or equal, 1 where one differs.
+    """Write files, or compare them with `--check`; 0 done or equal, 1 if one differs.
 
-    `there`: the files of folders that hold nothing else; those that are not among `files` go. `script`: its name.
+    `there`: the files of folders for these files alone; those outside `files` go. `script`: its name.
     """
     parser = argparse.ArgumentParser(description="write " + ", ".join(sorted({_shown(path.parent) for path in files})))
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 where a file differs")

@@ -33,7 +33,7 @@ PERIOD_S = 0.1
 
 
 def facts(nvml: Any) -> dict[str, Any]:
-    """What the driver says of the first GPU, call by call; an error is recorded as its text."""
+    """The driver's answers about the first GPU, call by call; an error is recorded as its text."""
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
 
     def ask(call: Callable[..., Any], *given: Any) -> Any:
@@ -60,7 +60,7 @@ def facts(nvml: Any) -> dict[str, Any]:
 
 
 def _profile(nvml: Any, handle: Any, number: int) -> dict[str, Any]:
-    """One MIG profile of the GPU, with the places where an instance of it may lie."""
+    """One MIG profile of the GPU, with the legal places of its instances."""
     try:
         info = nvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number)
     except nvml.NVMLError as error:
@@ -82,7 +82,7 @@ def _profile(nvml: Any, handle: Any, number: int) -> dict[str, Any]:
 
 
 def _loop(torch: Any, seconds: float, step: Callable[[], float], every_s: float = 0.0) -> float:
-    """Repeat `step` for `seconds`, one in each `every_s`; the amount that the steps returned, per second."""
+    """Repeat `step` for `seconds`, one in each `every_s`; the amount returned by the steps, per second."""
     begun = time.monotonic()
     done = 0.0
     while (now_s := time.monotonic()) < begun + seconds:
@@ -102,7 +102,7 @@ def load_held(torch: Any, seconds: float) -> dict[str, float]:
 
 
 def load_keep_alive(torch: Any, seconds: float) -> dict[str, float]:
-    """A few small fp32 products each 100 ms: what a script against idle reclaim does."""
+    """A few small fp32 products each 100 ms: the work of a script against idle reclaim."""
     a = torch.randn(2048, 2048, device="cuda")
 
     def step() -> float:
@@ -114,7 +114,7 @@ def load_keep_alive(torch: Any, seconds: float) -> dict[str, float]:
 
 
 def load_keep_alive_bf16(torch: Any, seconds: float) -> dict[str, float]:
-    """The same with larger products in bf16, which run on the tensor cores."""
+    """The same with larger products in bf16, run on the tensor cores."""
     a = torch.randn(4096, 4096, dtype=torch.bfloat16, device="cuda")
 
     def step() -> float:
@@ -190,7 +190,7 @@ def load_loading(torch: Any, seconds: float) -> dict[str, float]:
 
 
 def load_bursts(torch: Any, seconds: float) -> dict[str, float]:
-    """Half a second of products, then 9.5 s of nothing: a notebook whose owner runs a cell now and then."""
+    """Half a second of products, then 9.5 s of nothing: a notebook with a cell run now and then."""
     a = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
 
     def step() -> float:
@@ -219,7 +219,7 @@ LOADS: dict[str, Callable[[Any, float], dict[str, float]]] = {
 
 
 def run_load(name: str, seconds: float) -> None:
-    """Run a load in this process; a line when it begins, and one with what it counted."""
+    """Run a load in this process; a line at its begin, and one with its counts."""
     torch: Any = import_module("torch")
     torch.zeros(1, device="cuda")
     print("begun", flush=True)
@@ -230,7 +230,7 @@ def run_load(name: str, seconds: float) -> None:
 
 
 def watch(seconds: float) -> dict[str, Any]:
-    """One reading a second of the collector: signals in the order of `dcgm.SIGNALS`, None where not measured."""
+    """One reading a second of the collector: signals in the order of `dcgm.SIGNALS`, None if not measured."""
     collector = NvmlCollector("here", windows_s=(0.9,), slot_s=0.9)
     rows: list[list[float | None]] = []
     gaps: set[tuple[str, str]] = set()
@@ -261,7 +261,7 @@ def watch(seconds: float) -> dict[str, Any]:
 
 
 def record(name: str, seconds: float) -> dict[str, Any]:
-    """The readings under one load, with what the load counted."""
+    """The readings under one load, with the counts of the load."""
     command = [sys.executable, __file__, "-", "--run", name, "--seconds", str(seconds + 2 * SETTLE_S)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
         assert load.stdout is not None

@@ -120,7 +120,7 @@ def a_proposal(journal: Path) -> str:
 
 
 def a_waiting_workload(journal: Path) -> tuple[str, str]:
-    """A workload that waits for the most instructive reason, and a time for `--at`."""
+    """A workload waiting for the most instructive reason, and a time for `--at`."""
     telling = (Code.RESERVED, Code.FRAGMENTED, Code.CAPACITY)
     best, found = len(telling), ("", "")
     with JournalReader(journal) as reader:
@@ -196,7 +196,7 @@ QUICK = ("serving_speed", "journal_size")
 
 
 def refresh_figures() -> int:
-    """Renew the rows of each benchmark that has a JSON file; 1 when none has. README.md is written by hand."""
+    """Renew the rows of each benchmark with a JSON file; 1 if none has. README.md is written by hand."""
     page = FIGURES.read_text(encoding="utf-8").splitlines()
     renewed = []
     for name, rows_of in BENCHMARKS.items():

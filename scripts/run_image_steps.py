@@ -38,7 +38,7 @@ def steps(text: str) -> Iterator[tuple[str, str]]:
 
 
 def user_of(text: str) -> int:
-    """The number of the user that the image runs as. Raises ValueError where the Dockerfile names none."""
+    """The number of the image's user. Raises ValueError if the Dockerfile names none."""
     found = re.search(r"^USER (\d+)", text, re.MULTILINE)
     if found is None:
         raise ValueError("the Dockerfile has no USER with a number")
@@ -46,7 +46,7 @@ def user_of(text: str) -> int:
 
 
 class Tree:
-    """A folder that stands for the root of the image."""
+    """A folder in place of the root of the image."""
 
     def __init__(self, root: Path, user: int, python: str) -> None:
         self.root, self.here = root, root
@@ -60,7 +60,7 @@ class Tree:
         self.give()
 
     def give(self) -> None:
-        """Let the user own what is there."""
+        """Let the user own the present files."""
         if self._user is not None:
             for path in (self.root, *self.root.rglob("*")):
                 os.chown(path, self._user, self._user, follow_symlinks=False)
@@ -93,7 +93,7 @@ class Tree:
         )
 
     def start(self) -> None:
-        """Start the installed commands from a tree that cannot be written, and see that nothing in it changed."""
+        """Start the installed commands from an unwritable tree, and see that nothing in it changed."""
         tree = self.root / INSTALLED
         for path in (tree, *tree.rglob("*")):
             if not path.is_symlink():

@@ -4,9 +4,9 @@
 
 Each mutant in tests/mutants/*.toml replaces one text in one file and names the tests that must fail then. Mutants run
 in copies of the checkout, in parallel. Verdicts are kept in build/mutants.json under a digest of the mutant, its file
-and its test files, so that an interrupted run resumes and an unchanged mutant does not run again. The run fails where a
-text is not found exactly once, where a mutant does not import, where the tests fail without a mutant, where a survivor
-has no reason, and where fewer than 97 % are killed.
+and its test files, so that an interrupted run resumes and an unchanged mutant does not run again. The run fails if a
+text is not found exactly once, a mutant does not import, the tests fail without a mutant, a survivor has no reason, or
+fewer than 97 % are killed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PASSED, FAILED, NOT_IMPORTED = 0, 1, 2
 
 @dataclass(frozen=True)
 class Mutant:
-    """One entry of the list. `survives` gives the reason where no test can tell it from the source."""
+    """One entry of the list. `survives` gives the reason if no test can tell it from the source."""
 
     name: str
     file: str
@@ -74,7 +74,7 @@ class Copies:
     free: Queue[Path]
 
     def run(self, mutant: Mutant) -> str:
-        """`killed`, `survived` or `broken`, on a copy that is restored afterwards."""
+        """`killed`, `survived` or `broken`, on a copy restored afterwards."""
         copy = self.free.get()
         path = copy / mutant.file
         text = path.read_text("utf-8")
@@ -88,7 +88,7 @@ class Copies:
 
 
 def main() -> None:
-    """Run what has no verdict yet, print the table, end with 1 on a failed run."""
+    """Run the mutants without a verdict, print the table, end with 1 on a failed run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=2, help="mutants at once (default 2)")
     parser.add_argument("--only", nargs="*", default=[], help="names of mutants, or of lists without .toml")
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def read_lists(only: list[str]) -> list[Mutant]:
-    """Mutants in order of their files: all, or those named. Exits where a name is used twice or is unknown."""
+    """Mutants in order of their files: all, or those named. Exits if a name is used twice or is unknown."""
     found: list[Mutant] = []
     lists: dict[str, str] = {}
     for path in sorted(LISTS.glob("*.toml")):
@@ -128,7 +128,7 @@ def read_lists(only: list[str]) -> list[Mutant]:
 
 
 def mismatch(mutant: Mutant) -> str:
-    """Why a mutant does not apply to the present source; "" when it does."""
+    """The reason of a mutant not to apply to the present source; "" if it does."""
     path = ROOT / mutant.file
     missing = [test for test in mutant.tests if not (ROOT / test.partition("::")[0]).exists()]
     if missing or not mutant.tests:
@@ -147,7 +147,7 @@ def mismatch(mutant: Mutant) -> str:
 
 
 def check_untouched(copy: Path, todo: list[Mutant], workers: int) -> None:
-    """Exit where a test that is to notice a mutant fails without it."""
+    """Exit if a test for a mutant fails without it."""
     tests = {test for each in todo for test in each.tests}
     whole = {test for test in tests if "::" not in test}
     named = sorted(test for test in tests if test in whole or test.partition("::")[0] not in whole)
@@ -180,7 +180,7 @@ def run_all(todo: list[Mutant], known: dict[str, str], copies: list[Path]) -> No
 
 
 def copy_of_checkout(folder: Path) -> Path:
-    """The checkout without what is hidden, built or cached."""
+    """The checkout without hidden, built or cached files."""
     left_out = shutil.ignore_patterns(".*", "__pycache__", *LEFT_OUT)
     return Path(shutil.copytree(ROOT, folder, ignore=left_out))
 
