@@ -153,7 +153,7 @@ def _template_errors(new: Obj, held: Obj, old: Obj) -> list[FieldError]:
 
 
 def is_movable(job: Obj) -> bool:
-    """True if a Job is suspended, and either was never started or has stopped by its controller's word."""
+    """True if a Job is suspended, and either was never started or is stopped by the status of its controller."""
     if not job["spec"].get("suspend"):
         return False
     status = job.get("status") or {}

@@ -160,7 +160,7 @@ class Kueue:
         return find_spot(hardware, self._cluster.jobs.shape_of(claim.row)) is not None
 
     def _may_displace(self, claim: Claim) -> bool:
-        """True if the rules may name victims. They cost a hundred times as much as this test.
+        """True if the rules may name victims: their evaluation costs a hundred times as much as this test.
 
         They refuse unless its queue preempts while it borrows, runs lower priorities, or (itself, or a cohort of it
         below that of all) holds it within its own quota. The quota in use is the use in the ledger: nothing is kept

@@ -1,4 +1,4 @@
-"""Runs a policy of somebody else in the engine: its exceptions, answers and delays become one message."""
+"""Runs a policy of somebody else in the engine: an exception, a wrong answer or a delay becomes one message."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class ClusterCollector:
             self._deleted.append(uid_of("job", fact.job))
 
     def on_declared(self, _fact: Declared) -> None:
-        """A property constant for most jobs changed."""
+        """An otherwise constant property of a job changed."""
         self._static = {}
 
     def on_withdrawn(self, fact: Withdrawn) -> None:

@@ -14,7 +14,7 @@ WAKE_S = 1.0
 
 @dataclass(slots=True)
 class Loops:
-    """`main_s` and `backfill_s` are the times of first wake-ups, the drifts the excess of a second over a second.
+    """`main_s` and `backfill_s` are the times of first wake-ups, the drifts the relative delay of each later step.
 
     `second` gives the whole second kept by Slurm for a time: intervals are compared in these.
     """
