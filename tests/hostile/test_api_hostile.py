@@ -140,7 +140,7 @@ PLANTS = [
     (names_no_uid, 0, "without the uid"),
     (states_no_epoch, 0, "leads"),
     (ignores_the_opt_out, 1, "opted out"),
-    pytest.param(without("mode"), 1, "the mode of", marks=pytest.mark.soak),  # shows late
+    pytest.param(without("mode"), 3, "the mode of", marks=pytest.mark.soak),  # shows late
     (deletes_work, 0, "bare delete"),
     (without("budget"), 0, "stops within"),
     (ignores_protection, 5, "it was protected before"),

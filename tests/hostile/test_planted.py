@@ -83,7 +83,7 @@ def approves_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (believes_any_shrinkage, "after the list shrank", 1, RUNS),
         (sends_again_unchecked, "the mode of|opted out|protected|not preemptible|is over", 29, 3),
-        (approves_any_state, "approved for another state", 0, RUNS),
+        (approves_any_state, "approved for another object|than was approved", 0, RUNS),
         (approves_for_ever, "expired|more than was approved|less than was approved", 13, RUNS),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
