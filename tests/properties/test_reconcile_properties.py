@@ -168,5 +168,5 @@ def test_a_forgotten_timer_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     calm, restless = played(replace(case, extra_s=())).effects, played(case).effects
     assert calm == restless
     assert {effect.workload: effect.at_s for effect in calm}["j2"] == 660.0
-    monkeypatch.setattr(reconciler, "_wake_at", lambda *_: inf)
+    monkeypatch.setattr(reconciler, "wake_at", lambda *_: inf)
     assert played(replace(case, extra_s=())).effects != played(case).effects
