@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 from actuators.kubernetes.wire import unfit
 from autopilot.contract.documents import parsed
 from autopilot.contract.notes import shown
+from autopilot.kube.access import Connections
 from autopilot.kube.client import Client, Failure
-from autopilot.kube.starting import Connections
 
 Obj = dict[str, Any]
 

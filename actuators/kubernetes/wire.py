@@ -356,7 +356,7 @@ class Check(Object):
 
 
 class Conditioned(Object):
-    """An object of which only the conditions are read, such as a ProvisioningRequest."""
+    """The conditions of an object, such as a ProvisioningRequest; nothing else of it is read."""
 
     status: _Conditions | None = None
 

@@ -129,7 +129,7 @@ def tolerates(spec: Obj, taint: Mapping[str, str]) -> bool:
 
 def covers(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
     """True if a toleration covers a taint."""
-    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
         return False

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from apiserver.actors.fit import covers
+
 Obj = dict[str, Any]
-
-
-def tolerates(toleration: Obj, taint: Obj) -> bool:
-    """True if a toleration covers a taint."""
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
-        return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
 def untolerated(taints: list[Obj], tolerations: list[Obj]) -> Obj | None:
@@ -23,7 +14,7 @@ def untolerated(taints: list[Obj], tolerations: list[Obj]) -> Obj | None:
     for taint in taints:
         if taint.get("effect") not in {"NoSchedule", "NoExecute"}:
             continue
-        if not any(tolerates(each, taint) for each in tolerations):
+        if not any(covers(each, taint) for each in tolerations):
             return taint
     return None
 

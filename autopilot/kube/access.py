@@ -10,13 +10,30 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from autopilot.core.model.errors import InputError
 from autopilot.deadline import watched
 
 POOLED = 64
 """Connections kept open: one watch for each kind, and those for lists."""
+
+
+class Connections(Protocol):
+    """The present address and credentials, as a client asks for them (`Access` has them)."""
+
+    @property
+    def host(self) -> str:
+        """Address of the API server."""
+        ...
+
+    def connection(self) -> tuple[Any, dict[str, str], int]:
+        """A pool manager, the headers that authenticate, and the generation of both. Raises `OSError`."""
+        ...
+
+    def renew(self, generation: int) -> None:
+        """Read the credentials again. Raises `OSError`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

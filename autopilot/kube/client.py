@@ -16,7 +16,8 @@ from typing import Any
 import urllib3
 
 from autopilot.deadline import within
-from autopilot.kube.starting import Connections, Starting, names_a_right
+from autopilot.kube.access import Connections
+from autopilot.kube.starting import Starting, names_a_right
 
 JSON = "application/json"
 OK, UNAUTHORIZED = 200, 401

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from autopilot.contract.documents import parsed
+from autopilot.kube.access import Connections
 from autopilot.kube.client import JSON, Client, Failure
-from autopilot.kube.starting import Connections
 
 CONNECT_S = 3.0
 TICK_S = 3.0

@@ -9,34 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
 
 import urllib3
 
 from autopilot.deadline import within
+from autopilot.kube.access import Connections
 
 FORBIDDEN = 403
 LOOK_S = 3.0
 """Longest time of the question."""
 BELIEVED_S = 1.0
 """An answer holds this long: a restart of the server takes longer."""
-
-
-class Connections(Protocol):
-    """The present address and credentials (`autopilot.kube.access.Access`)."""
-
-    @property
-    def host(self) -> str:
-        """Address of the API server."""
-        ...
-
-    def connection(self) -> tuple[Any, dict[str, str], int]:
-        """A pool manager, the headers that authenticate, and the generation of both. Raises `OSError`."""
-        ...
-
-    def renew(self, generation: int) -> None:
-        """Read the credentials again. Raises `OSError`."""
-        ...
 
 
 def names_a_right(status: int, text: str) -> bool:

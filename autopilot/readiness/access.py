@@ -10,7 +10,7 @@ from autopilot.kube.cluster_api import Answer
 from autopilot.readiness.line import Asked, Line, Status
 
 OLDEST_MINOR = 29
-"""Oldest Kubernetes 1.x of which the served versions (batch/v1, policy/v1, watch bookmarks) were looked at."""
+"""Oldest minor release of Kubernetes 1 checked for batch/v1, policy/v1 and watch bookmarks."""
 SERVER_FAILS = 500
 SKEW_WARNING_S, SKEW_FAILED_S = 3.0, 60.0
 """A `Date` header has whole seconds; a policy distrusts times more than `clock.max_skew_s` in the future."""

@@ -33,7 +33,7 @@ from autopilot.core.model.records import Decision, NoteCode
 from autopilot.core.model.verb import START
 from autopilot.explain.notes import note_words
 from autopilot.explain.proposals import Answer, answer_of, side_effect_words, taken_words
-from autopilot.kube.starting import Connections
+from autopilot.kube.access import Connections
 from autopilot.service.capping import Capped, acts, further_modes, kinds_of
 from autopilot.service.settings import Kubernetes
 from autopilot.service.settings_collectors import Prometheus

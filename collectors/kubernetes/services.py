@@ -61,7 +61,7 @@ class ServiceRows:
     """The rows of services. An unreadable service keeps its last good row and its replicas."""
 
     def __init__(self, unreadable: Unreadable) -> None:
-        """`unreadable` is told of each service without a new row because of an error."""
+        """Call `unreadable` for each service that an error leaves without a new row."""
         self._unreadable = unreadable
         self._last: dict[str, ServiceRow] = {}  # by uid
 

@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
+from autopilot.kube.access import Connections
 from autopilot.kube.client import OK, Client, Failure, Reply, reason_of
-from autopilot.kube.starting import Connections
 
 CONNECT_S = 5.0
 ANSWER_S = 60.0

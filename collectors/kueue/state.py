@@ -15,7 +15,7 @@ from collectors.kubernetes.wire import condition, is_true
 from collectors.kueue.wire import Workload
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-"""Controller of a check for work run by other clusters, and of Jobs of which Kueue copies the status alone."""
+"""Controller of a check for work that other clusters run. Of a Job that it manages, Kueue copies only the status."""
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 BY_KUEUE = "DeactivatedDueTo"
 """Beginning of the reason of an eviction after a deactivation by a check or a limit of Kueue."""

@@ -168,9 +168,7 @@ class Recuts:
     def _refusal(self, gpu: int, before: Geometry | None, after: Geometry | None, scope: str) -> Refusal | None:
         """The reason of a change not to begin."""
         hardware = self._cluster.hardware
-        model = find_gpu_model(
-            self._cluster.hardware.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]]
-        )
+        model = find_gpu_model(hardware.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]])
         if model is None or not is_legal(model, after or ()):
             return Refusal.ILLEGAL_GEOMETRY
         if not hardware.healthy[gpu]:

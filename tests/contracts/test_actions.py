@@ -208,7 +208,7 @@ def test_nothing_outside_of_an_action_names_it() -> None:
         for folder in ("autopilot", "simulator", "collectors")
         for path in (root / folder).rglob("*.py")
         for match in branch.finditer(path.read_text(encoding="utf-8"))
-        if path.stem not in match.group()
+        if path.stem not in match.groups()
     ]
     fields = ("autopilot/report/advice.py", "autopilot/policies/policy_tree.py")  # a section of the policy is called so
     assert not [each for each in found if not each.startswith(fields)]

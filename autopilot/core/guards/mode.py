@@ -5,7 +5,7 @@ from __future__ import annotations
 from autopilot.core.effects.draft import Draft
 from autopilot.core.guards.base import allow, deny
 from autopilot.core.model.approvals import Outside, approval_of, outside, passes_others, rejection_of
-from autopilot.core.model.modes import MODE_UNIT, MODES, Mode
+from autopilot.core.model.modes import MODE_UNIT, MODES, Effect, Mode
 from autopilot.core.model.records import Code, Proposal, Verdict
 from autopilot.core.planning.context import Context
 
@@ -28,11 +28,12 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
         return deny(NAME, _REFUSED[mode], step, unit, need)
     if ctx.memory.people.rejections and rejection_of(ctx.memory.people.rejections, proposal, ctx.now_s) is not None:
         return deny(NAME, Code.REJECTED, step, unit, need)
+    on_paper = _rests_on_paper(draft, ctx)
     if mode == Mode.APPROVE and Code.NEEDS_APPROVAL not in draft.case.exempt:
-        uncovered = _uncovered(proposal, ctx)
-        if uncovered is not None and (uncovered[0] == Code.APPROVAL_SIDE_EFFECTS or not _follows(draft, ctx)):
+        uncovered, follows = _uncovered(proposal, ctx), on_paper and _follows(draft, ctx)
+        if uncovered is not None and (uncovered[0] == Code.APPROVAL_SIDE_EFFECTS or not follows):
             return deny(NAME, *uncovered)
-    if _rests_on_paper(draft, ctx):
+    if on_paper:
         return deny(NAME, Code.ON_PAPER, step, unit, need)
     return allow(NAME, step, unit, step)
 
@@ -46,12 +47,11 @@ def _uncovered(proposal: Proposal, ctx: Context) -> Outside | None:
 
 
 def _follows(draft: Draft, ctx: Context) -> bool:
-    """True for a start that stops nothing, on room that only a recommendation makes.
+    """True for a start that stops nothing, where starts on free GPUs need no person.
 
-    Where starts need no person, it needs no approval of its own: it starts when that one is carried out.
+    On room that only a recommendation makes, it needs no approval of its own: it starts once that one is carried out.
     """
-    starts = draft.waiting_row is not None and not draft.taken
-    return starts and ctx.policy.modes.admit_gang == Mode.AUTO and _rests_on_paper(draft, ctx)
+    return draft.waiting_row is not None and not draft.taken and ctx.policy.modes.auto(Effect.ADMIT)
 
 
 def _rests_on_paper(draft: Draft, ctx: Context) -> bool:

@@ -28,7 +28,7 @@ SETTLED_S = 0.5
 """Differences between the two clocks accumulate; memory moves when their sum reaches this."""
 
 Mover = Callable[[Any, float], Any]
-"""A value as it is with the times in it later by so many seconds."""
+"""Takes a value and a number of seconds. Returns the value with its times later by these seconds."""
 
 
 @dataclass(frozen=True, slots=True)
