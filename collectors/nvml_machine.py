@@ -10,6 +10,7 @@ import numpy as np
 
 from autopilot.core.hardware import dcgm
 from autopilot.core.hardware.xid_facts import REMAP_UNKNOWN, UNKNOWN_XID
+from autopilot.core.model.objects import Sharing
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable
 
@@ -68,6 +69,9 @@ def inventory_of(node: str, devices: Sequence[Device]) -> Inventory:
         hints=np.zeros(1, np.int64),
         mig_fixed=np.zeros(1, np.bool_),
         boot=np.full(1, "", object),
+        sharing=np.full(1, Sharing.WHOLE, np.int8),
+        replicas=np.ones(1, np.int32),
+        sharing_offers=np.zeros(1, np.int64),
     )
     gpus = GpuTable(
         uuid=np.array([device.uuid for device in devices], dtype=object),

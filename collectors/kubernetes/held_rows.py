@@ -59,5 +59,8 @@ _UNKNOWN: Mapping[str, Any] = {
     "scheduler_quota": 0,
     "last_checkpoint_s": nan,
     "prefers": 0,
+    "trust": 0,
+    "share": 0,
+    "image": "",
 }
 """The columns of a row of work with nothing known but its GPUs."""

@@ -245,6 +245,9 @@ class ClusterCollector:
             job_group=static["no_group"],
             coordinates=static["no_group"],
             scheduler_quota=np.zeros(len(rows), np.int8),
+            trust=static["unstated"],
+            share=static["unstated"],
+            image=static["no_group"],
         )
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
@@ -320,6 +323,7 @@ class ClusterCollector:
             "restart_s": np.array([store.restart_s(job) for job in range(count)], float),
             "service": np.array(jobs.service, np.int32),
             "no_group": np.full(count, "", object),
+            "unstated": np.zeros(count, np.int8),
         }
 
     def _placements(self, rows: np.ndarray) -> PlacementTable:

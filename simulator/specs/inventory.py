@@ -10,6 +10,7 @@ import numpy as np
 
 from autopilot.core.hardware.mig import Placement
 from autopilot.core.hardware.mig_facts import MODELS
+from autopilot.core.model.objects import Sharing
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable, empty
 
@@ -88,6 +89,9 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         hints=np.zeros(total, np.int64),
         mig_fixed=np.zeros(total, np.bool_),
         boot=np.full(total, "", object),
+        sharing=np.full(total, Sharing.WHOLE, np.int8),
+        replicas=np.ones(total, np.int32),
+        sharing_offers=np.zeros(total, np.int64),
     )
 
 

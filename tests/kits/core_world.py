@@ -102,6 +102,8 @@ DEFAULTS: dict[str, Any] = {
     "job_group": "",
     "coordinates": "",
     "scheduler_quota": 0,
+    "trust": 0,
+    "share": 0,
     "limit_s": np.nan,
     "checkpoint_interval_s": np.nan,
     "last_checkpoint_s": np.nan,

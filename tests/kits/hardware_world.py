@@ -85,6 +85,9 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "hints": 0 * row,
         "mig_fixed": row < 0,
         "boot": [""] * count,
+        "sharing": 0 * row,
+        "replicas": 0 * row + 1,
+        "sharing_offers": 0 * row,
     }
     columns.update(overrides)
     columns["labels"] = np.array(columns["labels"], np.uint8).reshape(len(row), -1)  # a byte holds eight labels

@@ -67,6 +67,39 @@ class ServingRole(IntEnum):
     DECODE = 2  # the tokens after the first
 
 
+class Sharing(IntEnum):
+    """How software shares each GPU of a node."""
+
+    WHOLE = 0  # one holder each
+    TIME_SLICING = 1
+    MPS = 2
+
+
+class Trust(IntEnum):
+    """The neighbours that work allows on a GPU without isolation in hardware (MPS, time slicing)."""
+
+    UNTRUSTED = 0  # none
+    TRUSTED = 1  # work of its own tenant
+    ACROSS = 2  # also work of other tenants that states the same
+
+
+class Share(IntEnum):
+    """How whole GPUs requested by work may be shared."""
+
+    NEVER = 0
+    DEV = 1  # interactive or development work: up to four on a GPU
+    PAIR = 2  # batch work: up to two on a GPU
+
+
+@dataclass(frozen=True, slots=True)
+class SharingConfig:
+    """A configuration of sharing to which an engine can turn nodes."""
+
+    key: str  # its name there: a key of the device plugin's ConfigMap
+    sharing: Sharing
+    replicas: int  # shares of each GPU; 1: whole
+
+
 @dataclass(frozen=True, slots=True)
 class Victim:
     """One workload to be evicted, shrunk or moved by a proposal."""

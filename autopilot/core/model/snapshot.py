@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.core.model.objects import SharingConfig
 from autopilot.core.model.signal_table import SignalTable
 
 F32 = NDArray[np.float32]
@@ -122,6 +123,9 @@ class NodeTable:
     hints: I64  # preferences of work that it meets (images, a NUMA policy): a bit set in the order of the source
     mig_fixed: Bools  # nothing there changes MIG geometries
     boot: Texts  # ID of its present boot, or another mark of the machine behind the name; "": not stated
+    sharing: I8  # objects.Sharing, as its labels and its offer prove it
+    replicas: I32  # shares of each of its GPUs; 1: whole
+    sharing_offers: I64  # configurations to which its engine can turn it: bit set over Names.sharing_configs
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +212,9 @@ class WorkloadTable:
     job_group: Texts  # shared by a coordinator and its workers, if they are separate workloads; "": none
     coordinates: Texts  # the group under its coordination; "": none
     scheduler_quota: I8  # objects.SchedulerQuota
+    trust: I8  # objects.Trust
+    share: I8  # objects.Share
+    image: Texts  # digest or name of the image of its main container; "": unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +336,7 @@ class Names:
     profiles: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()  # "key=value", of nodes and selectors; see identity.OF_NODES
     selectors: tuple[tuple[int, ...], ...] = ((),)  # labels requested together, by place in `labels`
+    sharing_configs: tuple[SharingConfig, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +407,11 @@ UNSTATED: dict[str, Any] = {  # values of columns without a statement; 0, "" or 
     "ceiling": -1,
     "part_of": -1,
 }
+_OF_TABLE: dict[tuple[type[Any], str], Any] = {  # before these
+    (WorkloadTable, "cpu_milli"): 0,
+    (WorkloadTable, "memory_mib"): 0,
+    (NodeTable, "replicas"): 1,
+}
 
 
 def make(table: type[Any], **columns: Any) -> Any:
@@ -412,8 +425,8 @@ def make(table: type[Any], **columns: Any) -> Any:
         elif f.name in WIDE:
             made[f.name] = np.empty((count, 0), dtype)
         else:
-            nothing = table is WorkloadTable and f.name in {"cpu_milli", "memory_mib"}
-            made[f.name] = np.full(count, 0 if nothing else UNSTATED.get(f.name, "" if dtype is object else 0), dtype)
+            unstated = UNSTATED.get(f.name, "" if dtype is object else 0)
+            made[f.name] = np.full(count, _OF_TABLE.get((table, f.name), unstated), dtype)
     return table(**made)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast
-from autopilot.core.model.objects import SchedulerQuota, ServingRole
+from autopilot.core.model.objects import SchedulerQuota, ServingRole, Share, Sharing, Trust
 from autopilot.core.model.records import Command, Gap, Observation, Outcome, Signals, View
 from autopilot.core.model.snapshot import (
     AdvanceTable,
@@ -113,6 +113,12 @@ _LATER: dict[tuple[str, str], Any] = {
     ("gpus", "on_demand"): np.int64(-1),
     ("placements", "assumed"): np.False_,
     ("workloads", "scheduler_quota"): np.int8(SchedulerQuota.NOT_ASKED),
+    ("workloads", "trust"): np.int8(Trust.UNTRUSTED),
+    ("workloads", "share"): np.int8(Share.NEVER),
+    ("workloads", "image"): "",
+    ("nodes", "sharing"): np.int8(Sharing.WHOLE),
+    ("nodes", "replicas"): np.int32(1),
+    ("nodes", "sharing_offers"): np.int64(0),
     ("services", "role"): np.int8(ServingRole.WHOLE),
     ("services", "part_of"): np.int32(-1),
     **{
@@ -287,6 +293,10 @@ def _has_hazard(name: str, packed: Packed) -> bool:
     return name == "runtimes" and len(packed.layout) == len(_WITH_HAZARD)
 
 
+def _repeated(value: Any, rows: int) -> Array:
+    return np.full(rows, value, object if isinstance(value, str) else None)
+
+
 def _placement_keys(packed: Packed) -> Array:
     """One integer per placement: the workload, GPU and instance that it joins."""
     columns = unpack_columns(packed)
@@ -350,7 +360,7 @@ class ObservationDecoder:
 
     def _see(self, name: str, packed: Packed) -> None:
         columns = unpack_columns(packed)
-        later = [np.full(packed.rows, _LATER[name, each]) for each in _NAMES[name][len(columns) :]]
+        later = [_repeated(_LATER[name, each], packed.rows) for each in _NAMES[name][len(columns) :]]
         self._state.tables[name] = _Seen(_TYPES[name](*columns, *later), packed)
 
     def _packed(self, name: str, part: Sequence[Any], before: Packed | None = None) -> Packed:

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from autopilot.core.model.objects import Share, Sharing, Trust
+from autopilot.records.journal import observations
+from autopilot.records.journal.observations import ObservationDecoder, ObservationEncoder
+from autopilot.records.journal.table_codec import reader_of
+from autopilot.records.replay.unequal import first_unequal
+from tests.kits.core_world import holds, observe, snapshot, waits
+
+SINCE: dict[str, dict[str, object]] = {
+    "workloads": {"trust": Trust.UNTRUSTED, "share": Share.NEVER, "image": ""},
+    "nodes": {"sharing": Sharing.WHOLE, "replicas": 1, "sharing_offers": 0},
+}
+"""The columns that earlier journals lack, with their values there."""
+
+
+def test_a_journal_without_the_columns_of_sharing_is_read_as_unstated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the ticks that state only what changed since the first."""
+    first = observe(snapshot("2x8", [holds("a", 4), waits("b", 2)]), 1000.0)
+    second = observe(snapshot("2x8", [holds("a", 4), waits("b", 2), waits("c", 1)]), 1010.0)
+    encoder, decoder = ObservationEncoder(), ObservationDecoder()
+    with monkeypatch.context() as earlier:
+        for table, columns in SINCE.items():
+            names = tuple(each for each in observations._NAMES[table] if each not in columns)
+            earlier.setitem(observations._NAMES, table, names)
+            earlier.setitem(observations._READERS, table, reader_of(names))
+        written = [encoder.encode(each) for each in (first, second)]
+    for observation, each in zip((first, second), written, strict=True):
+        read = decoder.decode(*each)
+        assert first_unequal(observation, read, "observation") is None
+        for table, columns in SINCE.items():
+            for column, value in columns.items():
+                assert set(getattr(getattr(read.snapshot, table), column)) == {value}, (table, column)
