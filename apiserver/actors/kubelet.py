@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from apiserver.actors import pod_status
 from apiserver.actors.base import Actor
@@ -75,6 +75,19 @@ def life_of(pod: Obj, prefix: str) -> Life:
     )
 
 
+class Devices(Protocol):
+    """A device plugin with devices that have names."""
+
+    def serves(self, node: str, resource: str) -> bool:
+        """Whether it hands out a resource on a node."""
+
+    def allocate(self, node: str, uid: str, resource: str, count: int) -> str:
+        """Devices for a pod; or the reason of the refusal."""
+
+    def free(self, node: str, uid: str) -> None:
+        """A pod has left."""
+
+
 @dataclass(slots=True)
 class _Held:
     """A pod on its node: its devices are taken until it is removed."""
@@ -93,6 +106,7 @@ class Kubelet(Actor):
 
     user = NODES
     process = KUBELET
+    devices: Devices | None = None  # without one, devices of all resources are only counted
 
     def __init__(self, server: Server, options: KubeletOptions | None = None) -> None:
         self._options = options or KubeletOptions()
@@ -196,6 +210,8 @@ class Kubelet(Actor):
 
     def _forget(self, name: Name) -> None:
         held = self._held.pop(name)
+        if self.devices is not None:
+            self.devices.free(held.node, held.uid)
         for timer in (held.timer, held.stop):
             if timer is not None:
                 timer.cancel()
@@ -241,6 +257,12 @@ class Kubelet(Actor):
         allocatable = (node.get("status") or {}).get("allocatable") or {}
         for resource, amount in held.asked.items():
             if "/" not in resource or resource not in allocatable or not amount:
+                continue
+            if self.devices is not None and self.devices.serves(held.node, resource):
+                text = self.devices.allocate(held.node, held.uid, resource, amount // 1000)
+                if text:
+                    text = f"Pod was rejected: Allocate failed due to {text}, which is unexpected"
+                    return "UnexpectedAdmissionError", text
                 continue
             others = (self._held[key] for key in self._bound[held.node] if key in self._held)
             taken = sum(other.asked.get(resource, 0) for other in others if other.uid != held.uid)

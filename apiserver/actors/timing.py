@@ -53,3 +53,9 @@ MIG_HOST_CLIENTS_S = 30.0
 MIG_APPLY_S = 5.0
 MIG_PLUGIN_S = 3.0
 MIG_REBOOT_S = 240.0
+
+# Device plugin: the retry after a failed MPS daemon is that of its source; the other times are assumed.
+PLUGIN_RESTART_S = (10.0, 30.0)
+PLUGIN_RETRY_S = 30.0
+PLUGIN_LABELS_S = 5.0  # feature discovery, from its signal to the label
+PLUGIN_MOUNT_S = 60.0  # until a changed ConfigMap is in the pods that mount it
