@@ -164,7 +164,7 @@ COLUMNS = """
   allow: 5 GPUs that may start with 1 are five members. Where `nodes` is given, `min_gpus` is rounded up to whole
   members.
 - `mig_profile` names one profile. `gpus` below 1 is a share, as `gpu_milli` is.
-- A share in a job file needs no `trust`: replaying a file implies it.
+- A share by `gpu_milli` needs no `trust` in a job file: replaying it implies that. The column `share` needs it.
 - Fields without a column are unknown in a simulation. There, the time of a checkpoint write follows from
   `checkpoint_gib` and the store's bandwidth (`--physics`), and batch work without `checkpoint_interval_s` saves at the
   interval of the physics. `--defaults FILE` fills empty columns by kind of work before other defaults apply.

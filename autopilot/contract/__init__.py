@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autopilot.contract.inference import NOTHING_KNOWN, Facts, build, infer, preemptible_by_class
+from autopilot.contract.inference import NOTHING_KNOWN, Facts, build, infer, preemptible_by_class, share_by_class
 from autopilot.contract.reading import LAST_CHECKPOINT, Problem, read
 from autopilot.contract.rules import contradictions
 from autopilot.contract.tree import (
     CENTURY_S,
-    LEVEL_OF,
     MOST_GPUS,
     PREFIX,
     Contract,
     ContractField,
-    Domain,
-    Level,
-    Trust,
     contract_fields,
 )
+from autopilot.contract.vocabulary import LEVEL_OF, TRUST_OF, Domain, Level, Trust
 
 __all__ = [
     "CENTURY_S",
@@ -32,6 +29,7 @@ __all__ = [
     "MOST_GPUS",
     "NOTHING_KNOWN",
     "PREFIX",
+    "TRUST_OF",
     "Contract",
     "ContractField",
     "Domain",
@@ -43,6 +41,7 @@ __all__ = [
     "contradictions",
     "parse_contract",
     "preemptible_by_class",
+    "share_by_class",
 ]
 
 

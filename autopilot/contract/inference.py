@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autopilot.contract.tree import SECTIONS, Contract, Domain, contract_fields
+from autopilot.contract.tree import MOST_SHARED_GPUS, SECTIONS, Contract, contract_fields
+from autopilot.contract.vocabulary import Domain
 from autopilot.core.hardware.mig_profiles import find_profile_name
+from autopilot.core.model.objects import Share
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass
 
 
@@ -41,6 +43,12 @@ def preemptible_by_class(slo_class: int) -> bool:
     return slo_class == SloClass.BATCH
 
 
+def share_by_class(slo_class: int, *, gpus: int, island: bool) -> Share:
+    """Default of `share` for work that requests whole GPUs: interactive work pauses, other work does not."""
+    dev = slo_class == SloClass.INTERACTIVE and gpus <= MOST_SHARED_GPUS and not island
+    return Share.DEV if dev else Share.NEVER
+
+
 def infer(stated: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, Any]:
     """Every field by its annotation: the `stated` value, else the value of the pods, else the default."""
     filled = {found.key: found.default for found in contract_fields()} | dict(stated)
@@ -61,8 +69,21 @@ def infer(stated: Mapping[str, Any], facts: Facts = NOTHING_KNOWN) -> dict[str, 
     else:
         absent("gpus-per-member", facts.gpus_per_member or None)
         absent("topology", Domain.ISLAND if spans_members(filled) else None)
+    absent("share", _share_of_work(filled))
     filled["node-selector"] = tuple(dict.fromkeys((*facts.node_selector, *filled["node-selector"])))
     return filled
+
+
+def _share_of_work(filled: Mapping[str, Any]) -> Share:
+    if filled["mig-profile"] or is_share(filled):
+        return Share.NEVER
+    gpus = int(filled["members"]) * int(filled["gpus-per-member"])
+    return share_by_class(filled["slo-class"], gpus=gpus, island=needs_island(filled))
+
+
+def needs_island(filled: Mapping[str, Any]) -> bool:
+    """True if the job requires an NVLink island, or has a tensor-parallel group, which never leaves one."""
+    return filled["topology"] == Domain.ISLAND or int(filled["tensor-parallel"]) > 1
 
 
 def _class_of_pods(stated: Mapping[str, Any], facts: Facts) -> SloClass | None:

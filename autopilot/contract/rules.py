@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from autopilot.contract.inference import PROMISES, Facts, infer, is_share, pod_profile, spans_members
+from autopilot.contract.inference import PROMISES, Facts, infer, is_share, needs_island, pod_profile, spans_members
 from autopilot.contract.reading import Problem, show, value_text
-from autopilot.contract.tree import Domain, Trust, fields_by_key
+from autopilot.contract.tree import MOST_SHARED_GPUS, fields_by_key
+from autopilot.contract.vocabulary import Domain, Trust
 from autopilot.core.hardware.gpu_products import find_product
 from autopilot.core.hardware.mig_facts import Profile
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile
+from autopilot.core.model.objects import Share
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass
 from autopilot.core.model.units import counted
 
@@ -159,11 +161,31 @@ def share_alone(case: Case) -> Problem | None:
 
 
 def share_by_trust(case: Case) -> Problem | None:
-    """A share of a GPU needs `trust` trusted, because hardware does not isolate shares from each other."""
-    if not case.share or case["trust"] == Trust.TRUSTED:
+    """A share of a GPU needs `trust`, because hardware does not isolate shares from each other."""
+    if not case.share or case["trust"] != Trust.UNTRUSTED:
         return None
     fix = "set trust to trusted if the owner of the cluster vouches for it, or request a MIG profile"
     return case.against("gpu-milli", "is a share for untrusted work", fix)
+
+
+def shared_whole_gpus(case: Case) -> Problem | None:
+    """`share` is for up to 4 whole GPUs with `trust`, outside NVLink islands, of work that is not latency-critical."""
+    if "share" not in case.stated or case["share"] == Share.NEVER:
+        return None
+    gpus = case["members"] * case["gpus-per-member"]
+    if case["slo-class"] == SloClass.LATENCY_CRITICAL:
+        reason, fix = "is declared for latency-critical work", "a neighbour delays its requests; set another slo-class"
+    elif case.parts:
+        reason, fix = "is declared for a part of a GPU", "it is for work that requests whole GPUs"
+    elif needs_island(case.filled):
+        reason, fix = "is declared for work that needs an NVLink island", "all its GPUs wait for the slowest of them"
+    elif gpus > MOST_SHARED_GPUS:
+        reason, fix = f"is declared for more than {MOST_SHARED_GPUS} GPUs", f"it has {gpus:,}"
+    elif case["trust"] == Trust.UNTRUSTED:
+        reason, fix = "is declared for untrusted work", "set trust to trusted, or to across-tenants"
+    else:
+        return None
+    return case.against("share", reason, f"{fix}, or leave share out")
 
 
 def known_models(case: Case) -> Problem | None:
@@ -289,6 +311,7 @@ RULES: tuple[Rule, ...] = (
     shape_of_pods,
     share_alone,
     share_by_trust,
+    shared_whole_gpus,
     known_models,
     profile_of_models,
     memory_of_models,

@@ -11,14 +11,15 @@ import functools
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, IntEnum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Interval
 from typing_extensions import Doc
 
-from autopilot.core.model.objects import ServingRole
-from autopilot.core.model.snapshot import GPU_MILLI, SloClass, Topology
+from autopilot.contract.vocabulary import Domain, Level, Trust
+from autopilot.core.model.objects import ServingRole, Share
+from autopilot.core.model.snapshot import GPU_MILLI, SloClass
 
 PREFIX = "gpu-autopilot.io/"
 """Prefix of our annotations."""
@@ -26,54 +27,14 @@ PREFIX = "gpu-autopilot.io/"
 CENTURY_S = 3.2e9
 """Longest duration of a job; a larger number is in a wrong unit (milliseconds, nanoseconds)."""
 
+MOST_SHARED_GPUS = 4
+"""Widest job that may share its whole GPUs."""
+
 MOST_GPUS = 1_000_000
 """Widest job; a wider one than any existing machine is a mistake."""
 
 Seconds = Annotated[float, Interval(ge=0.0, le=CENTURY_S)]
 Span = Annotated[float, Interval(ge=1.0, le=CENTURY_S)]
-
-
-class Trust(StrEnum):
-    """Whether work may share a GPU without isolation in hardware (MPS, time-slicing)."""
-
-    UNTRUSTED = "untrusted"
-    TRUSTED = "trusted"
-
-
-class Domain(StrEnum):
-    """Domain that all members must share (a rack is the nodes of one leaf switch), or `spread` over nodes."""
-
-    NODE = "node"
-    ISLAND = "island"
-    LEAF = "leaf"
-    RACK = "rack"
-    BLOCK = "block"
-    ZONE = "zone"
-    SPREAD = "spread"
-
-
-class Level(StrEnum):
-    """A domain that members can share by preference."""
-
-    ISLAND = "island"
-    LEAF = "leaf"
-    RACK = "rack"
-    BLOCK = "block"
-    ZONE = "zone"
-
-
-LEVEL_OF: Mapping[str, Topology] = types.MappingProxyType(
-    {
-        Domain.NODE: Topology.NONE,  # one member holds the whole gang
-        Domain.ISLAND: Topology.ISLAND,
-        Domain.LEAF: Topology.LEAF,
-        Domain.RACK: Topology.LEAF,
-        Domain.BLOCK: Topology.BLOCK,
-        Domain.ZONE: Topology.ZONE,
-        Domain.SPREAD: Topology.SPREAD,
-    }
-)
-"""The topology level of the snapshot for each domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +269,25 @@ class Preemption:
     ] = 0.0
     trust: Annotated[
         Trust,
-        Doc("trusted work may share a GPU by MPS or time-slicing; untrusted work gets whole GPUs or MIG instances"),
-        Stated("trust", "", "untrusted: software sharing does not isolate neighbours, and trust must be declared"),
+        Doc(
+            "who may be beside it on a GPU shared by MPS or time slicing: nobody, so that it gets whole GPUs or MIG "
+            "instances; trusted work of its own tenant; or also work of other tenants that declares across-tenants"
+        ),
+        Stated("trust", "trust", "untrusted: software sharing does not isolate neighbours, and trust must be declared"),
     ] = Trust.UNTRUSTED
+    share: Annotated[
+        Share,
+        Doc(
+            "its whole GPUs may be shared: dev, interactive or development work, with up to three others a GPU; pair, "
+            "batch work, with one other"
+        ),
+        Stated(
+            "share",
+            "share",
+            "dev for interactive work of up to 4 whole GPUs without an island, because it pauses; else never. Without "
+            "`trust` it shares nothing",
+        ),
+    ] = Share.NEVER
 
 
 @dataclass(frozen=True, slots=True)

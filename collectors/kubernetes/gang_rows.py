@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from autopilot.contract import LEVEL_OF, PREFIX, Contract, Facts, parse_contract
+from autopilot.contract import LEVEL_OF, PREFIX, TRUST_OF, Contract, Facts, parse_contract
 from autopilot.contract.annotations import WINDOW
 from autopilot.contract.words_to_stay import stays
 from autopilot.core.hardware.gpu_products import find_product
@@ -23,7 +23,7 @@ from collectors.kubernetes.constraints import Constraints, Meets, asked_by
 from collectors.kubernetes.gang_life import End, elsewhere, lacking_pods, life_of, short_since_s
 from collectors.kubernetes.gangs import Gang, PodFacts, declarations, lost_job, serves_apart, uid_of
 from collectors.kubernetes.heartbeats import Heartbeats, unread_times
-from collectors.kubernetes.hints import Hints
+from collectors.kubernetes.hints import Hints, main_image
 from collectors.kubernetes.offers import asked_of_nodes
 from collectors.kubernetes.opt_outs import OptOuts, consent
 from collectors.kubernetes.shapes import (
@@ -145,6 +145,7 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         **identity(gang, first, cluster),
         **life_of(gang, stated.members, holding, end, stopped=cluster.queue_stopped, acts=cluster.acts),
         "queue": max(queue, 0),
+        "image": main_image(shapes[0].spec),
         "stale_since_s": short_since_s(gang, stated.least, holding, now_s),
         "lacking_pods": lacking_pods(gang, stated.members, stated.least, holding),
         "last_checkpoint_s": cluster.heartbeats.last_checkpoint_s(holding, now_s),
@@ -255,6 +256,8 @@ def _state(
         "topology": topology,
         "preferred": preferred,
         "excluded": contract.preemption.exclude,
+        "trust": int(TRUST_OF[contract.preemption.trust]),
+        "share": int(contract.preemption.share),
         "preemption_delay_s": contract.preemption.preemption_delay_s,
         "limit_s": _or_nan(contract.limits.limit_s),
         "checkpoint_interval_s": _or_nan(contract.checkpoint.interval_s),

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autopilot.contract.annotations import NUMA_POLICY
+from collectors.kubernetes.asks import is_gpu
 from collectors.kubernetes.wire import Node, PodSpec
 
 MOST = 63
@@ -97,6 +98,17 @@ class Hints:
         if self.labelled and gpus > 1:
             found.append(ALIGNED if gpus <= NUMA_GPUS else WHOLE)
         return found
+
+
+def main_image(spec: PodSpec) -> str:
+    """The image of the first container that asks for a GPU, else of the first one; "" for none.
+
+    It is the name in the spec, with its digest where the owner pins one: a pod that waits has no other.
+    """
+    containers = spec.containers or []
+    asks = (each for each in containers if each.resources is not None and any(map(is_gpu, each.resources.limits or ())))
+    main = next(asks, containers[0] if containers else None)
+    return _full(main.image) if main is not None and main.image else ""
 
 
 def _full(image: str) -> str:

@@ -245,9 +245,9 @@ class ClusterCollector:
             job_group=static["no_group"],
             coordinates=static["no_group"],
             scheduler_quota=np.zeros(len(rows), np.int8),
-            trust=static["unstated"],
-            share=static["unstated"],
-            image=static["no_group"],
+            trust=static["trust"],
+            share=static["share"],
+            image=static["image"],
         )
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
@@ -323,7 +323,9 @@ class ClusterCollector:
             "restart_s": np.array([store.restart_s(job) for job in range(count)], float),
             "service": np.array(jobs.service, np.int32),
             "no_group": np.full(count, "", object),
-            "unstated": np.zeros(count, np.int8),
+            "trust": np.array(jobs.trust, np.int8),
+            "share": np.array(jobs.share, np.int8),
+            "image": np.array([*jobs.image, None], object)[:-1],
         }
 
     def _placements(self, rows: np.ndarray) -> PlacementTable:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autopilot.contract import MOST_GPUS, Domain, Facts, contract_fields, contradictions
+from autopilot.contract import (
+    MOST_GPUS,
+    PREFIX,
+    Contract,
+    Domain,
+    Facts,
+    contract_fields,
+    contradictions,
+    parse_contract,
+)
 from autopilot.core.model.snapshot import GPU_MILLI
 from simulator.traces.columns import JOB_COLUMNS
 from simulator.traces.table_files import row_label
@@ -109,6 +118,7 @@ def find_unusable(
     if capacity is not None:
         _check_capacity(reasons, text, numbers, capacity)
     _check_contract(reasons, text, numbers, tuple(capacity.by_type) if capacity is not None else ())
+    _check_shares(reasons, text, numbers)
     reasons.refuse(_repeated(text["job_id"], reasons.usable), "job_id is repeated")
     return reasons
 
@@ -220,12 +230,9 @@ def _check_contract(
     profiles, types, domains = (text.get(name, empty) for name in ("mig_profile", "gpu_type", "topology"))
     memory_gib = np.nan_to_num(numbers.get("gpu_memory_gib", unknown))
     asked = np.flatnonzero(reasons.usable & ((profiles != "") | (memory_gib > 0)))
-    rows: dict[tuple[str, str, str, float], list[int]] = {}
     columns = (each[asked].tolist() for each in (profiles, types, domains, memory_gib))
-    for row, key in zip(asked.tolist(), zip(*columns, strict=True), strict=True):
-        rows.setdefault(key, []).append(row)
     wrong: dict[str, list[int]] = {}
-    for (profile, gpu_type, domain, gib), alike in rows.items():
+    for (profile, gpu_type, domain, gib), alike in _equal_rows(asked, columns).items():
         said: dict[str, Any] = {"mig-profile": (profile,)} if profile else {}
         said |= {"gpu-type": tuple(word.strip() for word in gpu_type.split("|"))} if gpu_type else {}
         said |= {"topology": Domain(domain)} if domain else {}
@@ -233,6 +240,39 @@ def _check_contract(
         problems = contradictions(said, Facts(gpu_models=gpu_models))
         if problems:
             wrong.setdefault(f"{COLUMN_OF[problems[0].key]} {problems[0].reason}", []).extend(alike)
+    _refuse_all(reasons, wrong)
+
+
+def _check_shares(
+    reasons: RowReasons, text: Mapping[str, npt.NDArray[np.object_]], numbers: Mapping[str, FloatArray]
+) -> None:
+    """`share` against trust, class, width, domain and parts of a GPU, by the rules of the contract."""
+    empty, unknown = np.full(len(reasons.usable), "", object), np.full(len(reasons.usable), np.nan)
+    words = [text.get(name, empty) for name in ("share", "trust", "slo_class", "topology", "mig_profile")]
+    asked = np.flatnonzero(reasons.usable & ~np.isin(words[0].astype(str), ("", "never")))
+    part = (numbers["gpus"] < 1) | (numbers.get("gpu_milli", unknown) < GPU_MILLI)
+    columns = (each[asked].tolist() for each in (*words, np.ceil(numbers["gpus"]), part))
+    wrong: dict[str, list[int]] = {}
+    for key, alike in _equal_rows(asked, columns).items():
+        share, trust, slo_class, topology, profile, gpus, is_part = key
+        said = {"share": share, "trust": trust, "slo-class": slo_class, "topology": topology, "mig-profile": profile}
+        if not profile:
+            said |= {"gpu-milli": "1"} if is_part else {"gpus-per-member": f"{gpus:.0f}"}
+        found = parse_contract({f"{PREFIX}{name}": word for name, word in said.items() if word})
+        problems = () if isinstance(found, Contract) else found
+        for problem in [each for each in problems if each.key == "share"]:
+            wrong.setdefault(f"share {problem.reason}", []).extend(alike)
+    _refuse_all(reasons, wrong)
+
+
+def _equal_rows(rows: npt.NDArray[np.intp], columns: Iterable[list[Any]]) -> dict[tuple[Any, ...], list[int]]:
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for row, key in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def _refuse_all(reasons: RowReasons, wrong: Mapping[str, list[int]]) -> None:
     for reason, alike in wrong.items():
         hit = np.zeros(len(reasons.usable), dtype=bool)
         hit[alike] = True

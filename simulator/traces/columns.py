@@ -86,6 +86,9 @@ JOB_COLUMNS: tuple[Column, ...] = (
     _said("restart_s", "amount"),
     _said("preemption_delay_s", "amount"),
     _said("checkpoint_on_request", "flag"),
+    _said("trust", "text"),
+    _said("share", "text"),
+    Column("image", "text", "digest or name of its container image"),
 )
 
 BY_NAME = {column.name: column for column in JOB_COLUMNS}

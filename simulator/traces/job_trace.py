@@ -57,6 +57,9 @@ class JobTrace:
     restart_s: Floats
     preemption_delay_s: Floats
     checkpoint_on_request: Flags
+    trust: Texts
+    share: Texts
+    image: Texts
     assumed: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     rows: int = 0

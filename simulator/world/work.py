@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.contract import LEVEL_OF, Domain, preemptible_by_class
+from autopilot.contract import LEVEL_OF, TRUST_OF, Domain, Trust, preemptible_by_class, share_by_class
+from autopilot.core.model.objects import Share
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, SloClass, Topology
 from simulator.world.physics import TICKS_PER_S
 
@@ -102,6 +103,9 @@ class Jobs:
     restart_s: list[float] = field(default_factory=list)
     preemption_delay_s: list[float] = field(default_factory=list)
     saves_on_request: list[bool] = field(default_factory=list)  # writes a checkpoint when it is evicted
+    trust: list[int] = field(default_factory=list)  # objects.Trust
+    share: list[int] = field(default_factory=list)  # objects.Share
+    image: list[str] = field(default_factory=list)  # "": unknown
     service: list[int] = field(default_factory=list)  # -1: not a replica
     unknown_preemptible: int = 0
     _shape_code: dict[Shape, int] = field(default_factory=dict)
@@ -147,6 +151,9 @@ class Jobs:
         restart_s: float = nan,
         preemption_delay_s: float = 0.0,
         saves_on_request: bool = True,
+        trust: int = TRUST_OF[Trust.UNTRUSTED],
+        share: int = Share.NEVER,
+        image: str = "",
     ) -> int:
         """Add one job and return its row."""
         self.id.append(job_id)
@@ -169,6 +176,9 @@ class Jobs:
         self.restart_s.append(restart_s)
         self.preemption_delay_s.append(preemption_delay_s)
         self.saves_on_request.append(saves_on_request)
+        self.trust.append(int(trust))
+        self.share.append(int(share))
+        self.image.append(image)
         self.service.append(service)
         return len(self.id) - 1
 
@@ -222,7 +232,21 @@ def jobs_from_trace(trace: JobTrace, inventory: Inventory, *, jitter_ratio: floa
     jobs.saves_on_request = (trace.checkpoint_on_request != 0).tolist()
     jobs.service = [-1] * count
     jobs.shape = _shapes(jobs, trace, inventory)
+    jobs.trust = [int(TRUST_OF[word or Trust.UNTRUSTED]) for word in trace.trust.tolist()]
+    jobs.share = [
+        int(_share(word, slo_class, jobs.shapes[code]))
+        for word, slo_class, code in zip(trace.share.tolist(), jobs.slo_class, jobs.shape, strict=True)
+    ]
+    jobs.image = trace.image.tolist()
     return jobs
+
+
+def _share(word: str, slo_class: int, shape: Shape) -> Share:
+    if word:
+        return Share[word.upper()]
+    if not shape.whole or not shape.gpus:
+        return Share.NEVER
+    return share_by_class(slo_class, gpus=shape.gpus, island=shape.topology == Topology.ISLAND)
 
 
 def _shapes(jobs: Jobs, trace: JobTrace, inventory: Inventory) -> list[int]:

@@ -16,6 +16,7 @@ from autopilot.contract import (
     LEVEL_OF,
     NOTHING_KNOWN,
     PREFIX,
+    TRUST_OF,
     Contract,
     Domain,
     Facts,
@@ -27,6 +28,7 @@ from autopilot.contract import (
 )
 from autopilot.contract.reading import OTHERS, value_text
 from autopilot.contract.tree import SECTIONS, ContractField, Gang, Service, word_of
+from autopilot.core.model.objects import Share
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, QueueTable, SloClass, Topology, make
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.specs.clusterfile import shape_cluster
@@ -67,6 +69,7 @@ def test_each_statement_is_read_into_its_field() -> None:
         exclude="false",
         preemption_delay_s="500ms",
         trust="trusted",
+        share="never",
         limit_s="3d",
     )
     assert found.service == Service(SloClass.INTERACTIVE, priority=7)
@@ -129,7 +132,7 @@ def test_annotations_of_others_are_passed_over() -> None:
         ("slo_class", "latency_critical", ["did you mean latency-critical?"]),
         ("topology", "none", ["one of node, island"]),
         ("preferred_topology", "spread", ["one of island, leaf, rack, block, zone"]),
-        ("trust", "yes", ["one of untrusted, trusted"]),
+        ("trust", "yes", ["one of untrusted, trusted, across-tenants"]),
         ("preemptible", "1", ["true or false"]),
         ("mig_profile", "9z", ["MIG profiles, joined by |", "write for example 1g.10gb"]),
         ("mig_profile", "1g.10gb|", ["MIG profiles"]),
@@ -200,6 +203,28 @@ def test_only_batch_gives_way_by_itself(word: str, expected: bool) -> None:
     assert contract(slo_class=word).preemption.preemptible is expected
     assert preemptible_by_class(SLO_CLASS_NAMES.index(word)) is expected
     assert contract(slo_class="interactive", preemptible="true").preemption.preemptible
+
+
+@pytest.mark.parametrize(
+    ("facts", "values", "share"),
+    [
+        (Facts(), {"slo_class": "interactive"}, Share.DEV),
+        (Facts(members=2, gpus_per_member=2), {"slo_class": "interactive"}, Share.DEV),
+        (Facts(gpus_per_member=8), {"slo_class": "interactive"}, Share.NEVER),
+        (Facts(), {"slo_class": "interactive", "topology": "island"}, Share.NEVER),
+        (Facts(gpus_per_member=2), {"slo_class": "interactive", "tensor_parallel": "2"}, Share.NEVER),
+        (Facts(mig_profile="1g.10gb"), {"slo_class": "interactive"}, Share.NEVER),
+        (Facts(), {"slo_class": "interactive", "gpu_milli": "500", "trust": "trusted"}, Share.NEVER),
+        (Facts(), {"slo_class": "interactive", "share": "never"}, Share.NEVER),
+        (Facts(), {"trust": "trusted"}, Share.NEVER),
+        (Facts(serves=True), {}, Share.NEVER),
+    ],
+)
+def test_only_small_interactive_work_shares_by_itself(facts: Facts, values: dict[str, str], share: Share) -> None:
+    """Whole GPUs outside an island, and never with trust that nobody declared."""
+    found = contract(facts, **values)
+    assert found.preemption.share == share
+    assert found.preemption.trust == values.get("trust", Trust.UNTRUSTED)
 
 
 def test_an_objective_makes_the_class() -> None:
@@ -364,6 +389,8 @@ def test_a_row_and_annotations_make_the_same_workload() -> None:
         "gpu_type": "A100-80GB",
         "gpu_memory_gib": 80,
         "checkpoint_on_request": True,
+        "trust": "across-tenants",
+        "image": "ann/train:3",
     }
     said = contract(
         members="4",
@@ -378,6 +405,7 @@ def test_a_row_and_annotations_make_the_same_workload() -> None:
         gpu_type="A100-80GB",
         gpu_memory_gib="80",
         checkpoint_on_request="true",
+        trust="across-tenants",
     )
     inventory = build_inventory(shape_cluster(8, 8))
     trace = jobs_from_frame(pd.DataFrame([row, row | {"job_id": "b", "preemption_delay_s": None}]), Path("x.csv"))
@@ -398,4 +426,6 @@ def test_a_row_and_annotations_make_the_same_workload() -> None:
     assert work.restart_s[0] == said.checkpoint.restart_s
     assert work.checkpoint_on_request[0] == said.checkpoint.on_request
     assert work.gpu_memory_mib[0] == 1024 * (said.shape.gpu_memory_gib or 0)
+    assert (work.trust[0], work.share[0]) == (TRUST_OF[said.preemption.trust], said.preemption.share)
+    assert work.image[0] == "ann/train:3"
     assert work.preemption_delay_s.tolist() == [said.preemption.preemption_delay_s, 0]

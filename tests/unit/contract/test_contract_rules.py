@@ -22,6 +22,12 @@ CONTRADICTIONS: list[tuple[Facts, dict[str, str], str, list[str]]] = [
     (Facts(mig_profile="1g.10gb"), {"gpus_per_member": "1"}, "gpus-per-member", ["requests 1g.10gb"]),
     (Facts(), {"gpu_milli": "500", "members": "2", "trust": "trusted"}, "gpu-milli", ["it has 2"]),
     (Facts(), {"gpu_milli": "500"}, "gpu-milli", ["untrusted", "trust to trusted", "MIG profile"]),
+    (Facts(), {"share": "dev"}, "share", ['"dev" is declared for untrusted work', "across-tenants", "leave share out"]),
+    (Facts(), {"share": "pair", "trust": "untrusted", "members": "5"}, "share", ["more than 4 GPUs", "it has 5"]),
+    (Facts(), {"share": "dev", "trust": "trusted", "topology": "island"}, "share", ["NVLink island"]),
+    (Facts(gpus_per_member=4), {"share": "dev", "trust": "trusted", "tensor_parallel": "4"}, "share", ["slowest"]),
+    (Facts(), {"share": "pair", "trust": "trusted", "slo_class": "latency-critical"}, "share", ["its requests"]),
+    (Facts(), {"share": "pair", "trust": "across-tenants", "mig_profile": "1g.10gb"}, "share", ["whole GPUs"]),
     (H100, {"gpu_type": "V100|A10"}, "gpu-type", ['"V100|A10"', "the cluster has H100-80GB, T4"]),
     (H100, {"mig_profile": "1g.18gb"}, "mig-profile", ["H100-80GB has 1g.10gb", "T4 has none"]),
     (Facts(), {"mig_profile": "1g.10gb", "gpu_type": "T4|A30-24GB"}, "mig-profile", ["A30-24GB has 1g.6gb"]),
@@ -105,6 +111,9 @@ def test_every_rule_finds_a_case_above() -> None:
         (Facts(), {"topology": "zone", "preferred_topology": "block"}),
         (Facts(), {"preferred_topology": "leaf"}),
         (Facts(), {"slo_class": "latency-critical"}),
+        (Facts(gpus_per_member=2), {"share": "pair", "trust": "trusted", "members": "2"}),
+        (Facts(), {"share": "never"}),
+        (Facts(), {"gpu_milli": "500", "trust": "across-tenants"}),
     ],
 )
 def test_what_only_looks_like_a_contradiction_passes(facts: Facts, values: dict[str, str]) -> None:
