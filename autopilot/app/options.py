@@ -36,12 +36,14 @@ SCENARIO_NAMES = (
     "burst",
     "burst-full",
     "bursts",
+    "crowded",
     "demo",
     "faulty",
     "flood",
     "fragmented",
     "gang-deadlock",
     "hoarders",
+    "hoarders-busy",
     "liar",
     "mig-churn",
     "mig-nodes",
@@ -53,6 +55,7 @@ SCENARIO_NAMES = (
     "quickstart",
     "reclaim-storm",
     "spot-cascade",
+    "underdriven",
 )
 """The files of `simulator/scenarios`, repeated here for the same reason."""
 ADVICE_S = 30.0

@@ -70,6 +70,13 @@ FIGURES = (
         1,
     ),
     Figure(
+        "Useful utilization",
+        "lone SM activity x relative progress, of capacity, until the last arrival",
+        _at(*TO_LAST_ARRIVAL, "useful_utilization_ratio"),
+        format_ratio,
+        1,
+    ),
+    Figure(
         "Real over makespan", "SM active, of capacity", _at("utilization", "real_utilization_ratio"), format_ratio, 1
     ),
     Figure(

@@ -143,7 +143,7 @@ HEADLINE_UTILIZATION = (
         " until the last arrival",
     ),
     ("real utilization", ("utilization", "real_utilization_ratio"), ""),
-    ("useful utilization", ("utilization", "to_last_arrival_ratio"), " until the last arrival"),
+    ("kept progress", ("utilization", "to_last_arrival_ratio"), " of the capacity until the last arrival"),
 )
 """The utilization figure of a headline: the first one measured by each of its runs."""
 

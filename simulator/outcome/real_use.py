@@ -1,7 +1,9 @@
 """The use of the capacity up to the last arrival: the active SMs, the causes of the rest, and the bound.
 
 The parts are GPU-seconds and add up to the capacity. Repeated work after a stop counts as active each time,
-as its telemetry does.
+as its telemetry does. Useful is the SM activity of the same work alone, times its progress over that of the work
+alone: it is below the SM-active part where work on one GPU stalls, and equal to it where nothing is shared. A GPU with
+several holders is divided equally among them.
 
 The bound is that of `simulator.running.accounting.served_gpu_s`, weighted by SM activity. Work of the highest activity
 goes first, so the GPUs usable by work of at least a level are those of a cluster without other work, and
@@ -28,7 +30,9 @@ LEVEL_STEP = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """One stay of work on GPUs. `level`: SM activity once it is ready; `away`: the absences of its owner."""
+    """One stay of work on GPUs. `level`: SM activity of the work alone, once it is ready; `away`: the absences of its
+    owner. `active_gpus` and `useful_gpus` while it works are None where it has its GPUs alone: level x GPUs.
+    """
 
     queue: str
     from_s: float
@@ -37,6 +41,14 @@ class Occupancy:
     gpus: float
     level: float
     away: Sequence[tuple[float, float]] = ()
+    active_gpus: float | None = None
+    useful_gpus: float | None = None
+
+    def worked_s(self, until_s: float) -> float:
+        """Seconds up to a time without start-up and without the absences of its owner."""
+        ready = [(max(self.from_s, self.ready_s), self.to_s, 1.0)]
+        idle = [(from_s, to_s, 1.0) for from_s, to_s, _ in self.idle_spans()]
+        return area_gpu_s(ready, until_s) - area_gpu_s(idle, until_s)
 
     def idle_spans(self) -> list[Span]:
         """The time without its owner."""
@@ -57,10 +69,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class RealUse:
-    """GPU-seconds up to the last arrival. The fields up to `free_gpu_s` without the capacity add up to the capacity."""
+    """GPU-seconds up to the last arrival. The fields up to `free_gpu_s` without capacity and useful add up to the
+    capacity.
+    """
 
     capacity_gpu_s: float
     active_gpu_s: float  # SM-active
+    useful_gpu_s: float  # no part of the capacity: lone SM activity x relative progress
     low_activity_gpu_s: float  # of work that runs: 1 - its SM activity
     start_up_gpu_s: float
     away_guaranteed_gpu_s: float  # held while the owner is away, within the guarantee of the queue
@@ -92,7 +107,10 @@ def real_use(
             - area_gpu_s(each.idle_spans(), until_s)
         )
         for each in stays
+        if each.active_gpus is None
     )
+    useful = active + sum(each.useful_gpus * each.worked_s(until_s) for each in stays if each.useful_gpus is not None)
+    active += sum(each.active_gpus * each.worked_s(until_s) for each in stays if each.active_gpus is not None)
     length_s, (used, wanted) = together((steps_of(held, until_s), waiting), until_s)
     free = np.maximum(gpus - used, 0.0)
     free_wanted = float(np.minimum(free, np.maximum(wanted, 0.0)) @ length_s)
@@ -101,6 +119,7 @@ def real_use(
     return RealUse(
         capacity_gpu_s=gpus * until_s,
         active_gpu_s=active,
+        useful_gpu_s=useful,
         low_activity_gpu_s=held_gpu_s - start_up - away_gpu_s - active,
         start_up_gpu_s=start_up,
         away_guaranteed_gpu_s=away_gpu_s - borrowed,

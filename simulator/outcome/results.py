@@ -43,6 +43,8 @@ class Measured:
 
     active_gpu_s: float | None = None  # SM-active-weighted GPU-seconds
     early_active_gpu_s: float | None = None  # the same up to the last submit
+    useful_gpu_s: float | None = None  # lone SM activity x relative progress
+    early_useful_gpu_s: float | None = None  # the same up to the last submit
     requests: int | None = None
     p99_latency_s: float | None = None
     violation_ratio: float | None = None
@@ -157,11 +159,13 @@ def _utilization(simulated: Simulated, measured: Measured) -> dict[str, Any]:
         "bound_ratio": _finite(bound_ratio(simulated.cluster)),
         "hardware_ratio": _ratio(measured.active_gpu_s, allocated_s),
         "real_utilization_ratio": _ratio(measured.active_gpu_s, capacity_s),
+        "useful_utilization_ratio": _ratio(measured.useful_gpu_s, capacity_s),
         "goodput_ratio": _ratio(gpu_s(totals.all.useful), allocated_s),
         "to_last_arrival": {
             "allocation_ratio": _ratio(early_allocated_s, early_capacity_s),
             "hardware_ratio": _ratio(measured.early_active_gpu_s, early_allocated_s),
             "real_utilization_ratio": _ratio(measured.early_active_gpu_s, early_capacity_s),
+            "useful_utilization_ratio": _ratio(measured.early_useful_gpu_s, early_capacity_s),
             "goodput_ratio": _ratio(early_useful_s, early_allocated_s),
         },
     }

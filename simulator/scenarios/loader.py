@@ -29,6 +29,10 @@ jobs:                           # any of the three together
       users: 6                  # of each tenant; left out: not stated
       slo_class: interactive
       gpu_type: H100-80GB       # left out: any
+      trust: trusted            # untrusted | trusted | across-tenants; left out: not stated
+      share: pair               # never | dev | pair; left out: not stated
+      memory_gib: 30            # peak on each of its GPUs; left out: by the behaviour
+      images: 2                 # programs of each user, which behave alike; left out: each job as drawn by its id
 services:
   - name: chat
     tenant: a

@@ -20,6 +20,7 @@ from simulator.running.faults import FaultOptions
 from simulator.scenarios.scenario_jobs import FileJobs, JobGroup, SyntheticJobs
 from simulator.specs.clusterfile import ClusterSpec
 from simulator.specs.fields import Fields
+from simulator.traces.columns import BY_NAME
 from simulator.traces.gpu_models import is_mig_profile, model_for_label
 
 MOST_JOBS = 1_000_000
@@ -159,6 +160,10 @@ def _group(place: Fields, horizon_s: float) -> JobGroup:
         name=place.text("name", default=""),
         users=place.whole("users", 1, 10_000) if place.get("users") is not None else 0,
         slo_class=place.text("slo_class", default="batch", allowed=SLO_CLASS_NAMES).replace("batch", ""),
+        trust=place.text("trust", default="", allowed=BY_NAME["trust"].allowed),
+        share=place.text("share", default="", allowed=BY_NAME["share"].allowed),
+        peak_memory_gib=place.number("memory_gib", 0.0, 1e4, default=nan, above=True),
+        images=place.whole("images", 1, 10_000) if place.get("images") is not None else 0,
     )
     place.done()
     if group.to_s < group.from_s:

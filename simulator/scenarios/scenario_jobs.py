@@ -80,6 +80,15 @@ class JobGroup:
     users: int = 0
     """users of each tenant that submit them; 0: not stated"""
     slo_class: str = ""
+    trust: str = ""
+    """untrusted, trusted or across-tenants; "": not stated, hence untrusted"""
+    share: str = ""
+    """never, dev or pair; "": not stated"""
+    peak_memory_gib: float = nan
+    """on each of their GPUs; NaN: by their behaviour"""
+    images: int = 0
+    """programs of each user: jobs with the same user, name and image behave alike; 0: not stated, each as drawn by its
+    id"""
 
 
 def scenario_jobs(
@@ -156,6 +165,12 @@ def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:
         columns["slo_class"] = np.array([group.slo_class] * count, object)
     if group.priority is not None:
         columns["priority"] = np.full(count, group.priority, np.int64)
+    for column in ("trust", "share"):
+        columns[column] = np.array([getattr(group, column)] * count, object)
+    columns["peak_memory_gib"] = np.full(count, group.peak_memory_gib)
+    if group.images:
+        image = rng.integers(group.images, size=count).tolist()
+        columns["image"] = np.array([f"{group.kind}-{each}" for each in image], object)
     return JobTrace(source=f"group {group.kind}", **columns, rows=count)
 
 

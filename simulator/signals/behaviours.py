@@ -271,6 +271,9 @@ KINDS = {
     "data-loading": Archetype.DATA_LOADING,
     "hoarder": Archetype.HOARDER,
     "compute-training": Archetype.COMPUTE_TRAINING,
+    "communication-training": Archetype.COMMUNICATION_TRAINING,
+    "small-training": Archetype.SMALL_TRAINING,
+    "starved-training": Archetype.STARVED_TRAINING,
 }
 """Kinds of jobs that are exactly one archetype: the truth of a scenario, which no snapshot shows."""
 
@@ -284,6 +287,11 @@ def absent_look(seed: int, job_id: str) -> tuple[int, float]:
     share = bits.astype(np.float64) * 2.0**-64
     look = ABSENT[min(int(share[0] * len(ABSENT)), len(ABSENT) - 1)]
     return int(look), float(np.interp(share[1], LEVEL_POINTS, BEHAVIOURS[look].levels))
+
+
+def uniform_of(name: str) -> float:
+    """A draw from [0, 1) that depends on the name alone."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") * 2.0**-64
 
 
 def mix_of(kind: str = "", slo_class: str = "", name: str = "") -> str:

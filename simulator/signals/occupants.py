@@ -10,7 +10,7 @@ import numpy as np
 from autopilot.core.hardware.dcgm import WINDOWS_S
 from autopilot.core.model.policy.idle import Idle
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, InstanceTable
-from simulator.signals.behaviours import F32, I8, absent_look, draw_jobs
+from simulator.signals.behaviours import F32, I8, absent_look, draw_jobs, uniform_of
 from simulator.signals.dcgm_text import PodLabels
 from simulator.signals.telemetry import DRAM, NVLINK, PCIE, SM, TENSOR, TelemetryGenerator
 from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
@@ -20,9 +20,27 @@ from simulator.world.work import Jobs
 
 
 def behaviours_of(seed: int, jobs: Jobs, first: int = 0) -> tuple[I8, F32]:
-    """(archetype, level of SM activity) of each job from row `first` on, by its id: the same under every policy."""
+    """(archetype, level of SM activity) of each job from row `first` on: the same under every policy."""
     classes = [SLO_CLASS_NAMES[code] for code in jobs.slo_class[first:]]
-    return draw_jobs(seed, jobs.id[first:], jobs.kind[first:], classes, jobs.name[first:])
+    keys = [program_of(jobs, job) for job in range(first, len(jobs))]
+    archetype, level = draw_jobs(seed, keys, jobs.kind[first:], classes, jobs.name[first:])
+    for row, job in enumerate(range(first, len(jobs))):
+        if jobs.image[job]:
+            spread = 1.0 + RUN_SPREAD * (2.0 * uniform_of(f"run/{seed}/{jobs.id[job]}") - 1.0)
+            level[row] = min(level[row] * spread, 1.0)
+    return archetype, level
+
+
+RUN_SPREAD = 0.1
+"""Runs of one program differ by at most this in their level, uniformly [assumed]."""
+
+
+def program_of(jobs: Jobs, job: int) -> str:
+    """The name under which the behaviour of a job is drawn: its program if it states an image, else its id."""
+    if not jobs.image[job]:
+        return jobs.id[job]
+    tenant = jobs.tenants[jobs.tenant[job]]
+    return "/".join((tenant, jobs.user[job], jobs.name[job], jobs.image[job]))
 
 
 class Occupants:

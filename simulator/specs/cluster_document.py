@@ -42,6 +42,8 @@ def _pool(pool: PoolSpec) -> dict[str, Any]:
         "spot": pool.spot,
         "price_weight": pool.price_weight,
         "absent": pool.absent or None,
+        "sharing": pool.sharing.key if pool.sharing else None,
+        "sharing_offers": [each.key for each in pool.sharing_offers if each.replicas > 1],
         "mig": [
             {"gpus_per_node": cut.gpus, "geometry": dict(Counter(place.profile for place in cut.placements))}
             for cut in pool.mig

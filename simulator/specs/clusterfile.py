@@ -14,6 +14,8 @@ pools:
     spot: false             # may be reclaimed by the cloud after a notice
     absent: 0               # of its nodes; they come when an autoscaler is asked for them
     price_weight: 1.0       # of a GPU-second of this pool, against the others
+    sharing: time-slicing-4 # its GPUs are shared by software, in four parts each; left out: whole
+    sharing_offers: [time-slicing-4, mps-2]   # to which its nodes can be turned, beside whole; left out: never turned
     mig:                    # partitioned GPUs of each node; the others stay whole
       - gpus_per_node: 2
         geometry: {1g.10gb: 7}
@@ -32,6 +34,7 @@ from typing import Any
 
 from autopilot.core.hardware import mig
 from autopilot.core.model.errors import InputError, shown, unknown_name
+from autopilot.core.model.objects import Sharing, SharingConfig
 from autopilot.core.model.units import counted, parse_cluster_shape, parse_memory_mib
 from simulator.specs.advance_spec import AdvanceSpec, parse_advance
 from simulator.specs.clusterqueues import QueueSpec, parse_queues
@@ -43,6 +46,11 @@ MOST_NODES = 200_000
 MOST_GPUS_PER_NODE = 72
 MOST_POOLS = 10_000
 LONGEST_PATH = 4096
+MOST_SHARES = 48
+"""The most clients of one MPS server (Volta and later)."""
+SHARING_KINDS = {"time-slicing": Sharing.TIME_SLICING, "mps": Sharing.MPS}
+UNSHARED = SharingConfig("whole", Sharing.WHOLE, 1)
+SHARING_FIX = f"write time-slicing-N or mps-N with N shares of a GPU, from 2 to {MOST_SHARES}, in a list for the offers"
 SHAPE_MODEL = "A100-80GB"
 """The GPU model of a cluster given as `7x8`."""
 
@@ -78,6 +86,8 @@ class PoolSpec:
     mig: tuple[MigSpec, ...]
     price_weight: float
     absent: int = 0
+    sharing: SharingConfig | None = None
+    sharing_offers: tuple[SharingConfig, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -239,9 +249,31 @@ def _pool(fields: Fields) -> PoolSpec:
         mig=_mig(fields, model, gpus_per_node),
         price_weight=fields.number("price_weight", 0.0, 1e6, default=1.0, above=True),
         absent=fields.whole("absent", 0, nodes - 1, default=0),
+        sharing=_sharing(fields, "sharing", fields.text("sharing")) if fields.get("sharing") is not None else None,
+        sharing_offers=_offers(fields),
     )
     fields.done()
+    if pool.mig and (pool.sharing is not None or pool.sharing_offers):
+        raise fields.fail("sharing" if pool.sharing else "sharing_offers", "leave it out: the pool has MIG instances")
     return pool
+
+
+def _offers(fields: Fields) -> tuple[SharingConfig, ...]:
+    """The configurations of sharing to which the nodes of a pool can be turned: whole, and those listed."""
+    words = fields.get("sharing_offers")
+    if words is None:
+        return ()
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise fields.fail("sharing_offers", SHARING_FIX)
+    found = [_sharing(fields, "sharing_offers", word) for word in dict.fromkeys(words) if word.strip() != UNSHARED.key]
+    return (UNSHARED, *found)
+
+
+def _sharing(fields: Fields, field: str, word: str) -> SharingConfig:
+    kind, _, count = word.strip().rpartition("-")
+    if kind not in SHARING_KINDS or not count.isdigit() or not 2 <= int(count) <= MOST_SHARES:
+        raise fields.fail(field, SHARING_FIX)
+    return SharingConfig(word.strip(), SHARING_KINDS[kind], int(count))
 
 
 def _island(fields: Fields, nodes: int) -> int:

@@ -25,7 +25,12 @@ def build_inventory(spec: ClusterSpec) -> Inventory:
     """Every node, GPU and instance of `spec`, all healthy, in the order of the pools."""
     models = tuple(dict.fromkeys(pool.gpu_model for pool in spec.pools))
     profiles = tuple(dict.fromkeys(p.name for m in MODELS if m.name in models for p in m.profiles))
-    names = Names(gpu_models=models, pools=tuple(pool.name for pool in spec.pools), profiles=profiles)
+    names = Names(
+        gpu_models=models,
+        pools=tuple(pool.name for pool in spec.pools),
+        profiles=profiles,
+        sharing_configs=tuple(dict.fromkeys(each for pool in spec.pools for each in pool.sharing_offers)),
+    )
     nodes = _nodes(spec, names)
     gpus, geometries = _gpus(spec, nodes)
     return Inventory(names, nodes, gpus, _instances(gpus, geometries, profiles))
@@ -47,6 +52,9 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
             "zone",
             "spot",
             "ready",
+            "sharing",
+            "replicas",
+            "offers",
         )
     }
     zones: dict[str, int] = {}
@@ -66,6 +74,9 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         columns["zone"] += [zones.setdefault(pool.zone, len(zones))] * count
         columns["spot"] += [pool.spot] * count
         columns["ready"] += [k < count - pool.absent for k in range(count)]
+        columns["sharing"] += [pool.sharing.sharing if pool.sharing else Sharing.WHOLE] * count
+        columns["replicas"] += [pool.sharing.replicas if pool.sharing else 1] * count
+        columns["offers"] += [sum(1 << names.sharing_configs.index(each) for each in pool.sharing_offers)] * count
         island, leaf, block = (columns[name][-1] + 1 for name in ("island", "leaf", "block"))
     total = len(columns["id"])
     per_node = np.array(columns["gpus"], np.int32)
@@ -89,9 +100,9 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         hints=np.zeros(total, np.int64),
         mig_fixed=np.zeros(total, np.bool_),
         boot=np.full(total, "", object),
-        sharing=np.full(total, Sharing.WHOLE, np.int8),
-        replicas=np.ones(total, np.int32),
-        sharing_offers=np.zeros(total, np.int64),
+        sharing=np.array(columns["sharing"], np.int8),
+        replicas=np.array(columns["replicas"], np.int32),
+        sharing_offers=np.array(columns["offers"], np.int64),
     )
 
 

@@ -89,6 +89,7 @@ JOB_COLUMNS: tuple[Column, ...] = (
     _said("trust", "text"),
     _said("share", "text"),
     Column("image", "text", "digest or name of its container image"),
+    Column("peak_memory_gib", "amount", "most memory that it holds on each of its GPUs", high=1e4),
 )
 
 BY_NAME = {column.name: column for column in JOB_COLUMNS}

@@ -60,6 +60,7 @@ class JobTrace:
     trust: Texts
     share: Texts
     image: Texts
+    peak_memory_gib: Floats
     assumed: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     rows: int = 0

@@ -82,6 +82,16 @@ class Started(NamedTuple):
     effect: str  # id of the instruction behind it; "" for a policy without instructions
 
 
+class Paced(NamedTuple):
+    """The pace of work on GPUs shared by software, from now on."""
+
+    at_s: float
+    job: int
+    rate: float  # progress over that of the same work alone
+    active_gpus: float  # SM-active GPUs due to it, while it works
+    held_gpus: float  # its part of its GPUs: each divided equally among those on it
+
+
 class Evicting(NamedTuple):
     """Work was evicted; it may still write a checkpoint."""
 
@@ -212,6 +222,7 @@ Fact = (
     | Declared
     | Notified
     | Started
+    | Paced
     | Evicting
     | Stopped
     | NodeChanged
@@ -232,6 +243,7 @@ HOOKS = {
     Declared: "on_declared",
     Notified: "on_notified",
     Started: "on_started",
+    Paced: "on_paced",
     Evicting: "on_evicting",
     Stopped: "on_stopped",
     NodeChanged: "on_node",

@@ -106,6 +106,7 @@ class Jobs:
     trust: list[int] = field(default_factory=list)  # objects.Trust
     share: list[int] = field(default_factory=list)  # objects.Share
     image: list[str] = field(default_factory=list)  # "": unknown
+    peak_memory_gib: list[float] = field(default_factory=list)  # on each of its GPUs; NaN: by its behaviour
     service: list[int] = field(default_factory=list)  # -1: not a replica
     unknown_preemptible: int = 0
     _shape_code: dict[Shape, int] = field(default_factory=dict)
@@ -154,6 +155,7 @@ class Jobs:
         trust: int = TRUST_OF[Trust.UNTRUSTED],
         share: int = Share.NEVER,
         image: str = "",
+        peak_memory_gib: float = nan,
     ) -> int:
         """Add one job and return its row."""
         self.id.append(job_id)
@@ -179,6 +181,7 @@ class Jobs:
         self.trust.append(int(trust))
         self.share.append(int(share))
         self.image.append(image)
+        self.peak_memory_gib.append(peak_memory_gib)
         self.service.append(service)
         return len(self.id) - 1
 
@@ -238,6 +241,7 @@ def jobs_from_trace(trace: JobTrace, inventory: Inventory, *, jitter_ratio: floa
         for word, slo_class, code in zip(trace.share.tolist(), jobs.slo_class, jobs.shape, strict=True)
     ]
     jobs.image = trace.image.tolist()
+    jobs.peak_memory_gib = trace.peak_memory_gib.tolist()
     return jobs
 
 

@@ -30,6 +30,7 @@ class Figure:
 
 FIGURES: tuple[Figure, ...] = (
     Figure("real utilization until the last arrival", (*TO_LAST_ARRIVAL, "real_utilization_ratio"), "ratio", 1),
+    Figure("useful utilization until the last arrival", (*TO_LAST_ARRIVAL, "useful_utilization_ratio"), "ratio", 1),
     Figure("total wait, mean", ("jobs", "total_wait_s_mean"), "time", -1),
     Figure("total wait, p50", ("jobs", "total_wait_s_p50"), "time", -1),
     Figure("total wait, p90", ("jobs", "total_wait_s_p90"), "time", -1),

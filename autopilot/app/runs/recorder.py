@@ -21,7 +21,7 @@ from simulator.running.owners import Absence
 from simulator.running.simulation import width_gpus
 from simulator.signals.behaviours import effective_level
 from simulator.world.cluster import Cluster
-from simulator.world.facts import Resumed, Started, Stopped, Submitted, Why
+from simulator.world.facts import Paced, Resumed, Started, Stopped, Submitted, Why
 
 KEPT_TOLERANCE_S = 1.0
 """Longest delay of a start after its promised time that counts as on time."""
@@ -38,6 +38,8 @@ class StayRecorder:
         self.stays: list[tuple[int, float, float, tuple[int, ...], float]] = []  # job, from, to, gpus, width
         self._away: dict[int, list[tuple[float, float]]] = {}  # absences of the owner of a job
         self._ready_s: list[float] = []  # end of start-up, by stay: before it the GPUs do no work
+        self._paces: list[Paced | None] = []  # by stay; None: it has its GPUs alone. A stay ends where its pace changes
+        self._pace: dict[int, Paced] = {}  # of work on shared GPUs
         self.waiting: list[tuple[float, float]] = []  # (time, change of the GPUs requested)
         self._width: dict[int, float] = {}
         self._cluster.observe(self)
@@ -59,14 +61,27 @@ class StayRecorder:
         held = fact.milli / 1000 if not fact.instances else width
         self._open[fact.job] = (fact.at_s, fact.gpus, held)
 
+    def on_paced(self, fact: Paced) -> None:
+        """Work on shared GPUs goes on at another pace: another stay."""
+        if fact.job not in self._open:
+            return
+        gpus = self._open[fact.job][1]
+        self._close(fact.job, fact.at_s, self._cluster.ready_s[fact.job])
+        self._open[fact.job], self._pace[fact.job] = (fact.at_s, gpus, fact.held_gpus), fact
+
+    def _close(self, job: int, at_s: float, ready_s: float) -> None:
+        from_s, gpus, held = self._open.pop(job)
+        pace = self._pace.pop(job, None)
+        if pace is None or at_s > from_s:
+            self.stays.append((job, from_s, at_s, gpus, held))
+            self._ready_s.append(min(ready_s, at_s))
+            self._paces.append(pace)
+
     def on_stopped(self, fact: Stopped) -> None:
         """A stay ends; stopped work waits again."""
-        opened = self._open.pop(fact.job, None)
-        if opened is None:
+        if fact.job not in self._open:
             return
-        from_s, gpus, held = opened
-        self.stays.append((fact.job, from_s, fact.at_s, gpus, held))
-        self._ready_s.append(min(fact.ready_s, fact.at_s))
+        self._close(fact.job, fact.at_s, fact.ready_s)
         again = self._cluster.state[fact.job] == 0 and fact.why != Why.PARK
         if again or fact.why == Why.RESIZE:  # a resize: it starts again at once
             self.waiting.append((fact.at_s, self._width_of(fact.job)))
@@ -95,15 +110,24 @@ class StayRecorder:
             return None
         return float(self.held_and_active(until_s)[1].sum())
 
+    def useful_gpu_s(self, until_s: float = inf) -> float | None:
+        """The same with the activity of the work alone, times its relative progress; None without behaviours."""
+        if self._archetype is None or not self.stays:
+            return None
+        begin_s, end_s, rate, _ = self._active(self._useful()).T
+        return float((rate * np.maximum(np.minimum(end_s, until_s) - begin_s, 0.0)).sum())
+
     def occupancies(self) -> list[Occupancy]:
         """Every stay, with the queue, the activity and the absences of its work; empty without behaviours."""
         if self._archetype is None or self._level is None:
             return []
         jobs, levels = self._cluster.jobs, self.level_of()
-        return [
-            Occupancy(jobs.tenants[jobs.tenant[job]], from_s, ready_s, to_s, held, levels[job], self._away.get(job, ()))
-            for (job, from_s, to_s, _, held), ready_s in zip(self.stays, self._ready_s, strict=True)
-        ]
+        found = []
+        for (job, from_s, to_s, gpus, held), ready_s, pace in zip(self.stays, self._ready_s, self._paces, strict=True):
+            away, queue = self._away.get(job, ()), jobs.tenants[jobs.tenant[job]]
+            shared = (pace.active_gpus, levels[job] * pace.rate * len(gpus)) if pace is not None else (None, None)
+            found.append(Occupancy(queue, from_s, ready_s, to_s, held, levels[job], away, *shared))
+        return found
 
     def offers(self) -> list[Offer]:
         """Work as it would run from its arrival on, without the absences of owners; replicas as they ran."""
@@ -135,16 +159,14 @@ class StayRecorder:
         """GPU-seconds allocated, and the SM-active ones among them, of each stay; NaN without behaviours."""
         begins_s, ends_s = (np.minimum([stay[at] for stay in self.stays], until_s) for at in (1, 2))
         held_gpu_s = (ends_s - begins_s) * np.array([stay[4] for stay in self.stays])
-        begin_s, end_s, rate, stay = self._active().T
+        begin_s, end_s, rate, stay = self._active(self._rates()).T
         active_gpu_s = rate * np.maximum(np.minimum(end_s, until_s) - begin_s, 0.0)
         return held_gpu_s, np.bincount(stay.astype(int), active_gpu_s, len(self.stays)).astype(float)
 
-    def _active(self) -> np.ndarray:
-        """(begin, end, SM-active GPUs, number of the stay) of each stretch of work: stays without absences."""
+    def _active(self, rates: F64) -> np.ndarray:
+        """(begin, end, rate, number of the stay) of each stretch of work: stays without absences."""
         rows = []
-        for number, (stay, ready_s, rate) in enumerate(
-            zip(self.stays, self._ready_s, self._rates().tolist(), strict=True)
-        ):
+        for number, (stay, ready_s, rate) in enumerate(zip(self.stays, self._ready_s, rates.tolist(), strict=True)):
             at_s = ready_s
             for from_s, to_s in self._away.get(stay[0], ()):
                 if to_s > at_s and from_s < stay[2]:
@@ -153,16 +175,25 @@ class StayRecorder:
             rows.append((at_s, stay[2], rate, number))
         return np.array(rows, float).reshape(-1, 4)
 
-    def _rates(self) -> np.ndarray:
+    def _rates(self) -> F64:
         """SM-active GPUs during each stay."""
-        levels = self.level_of()
-        return np.array([levels[stay[0]] * stay[4] for stay in self.stays], float)
+        levels, pairs = self.level_of(), zip(self.stays, self._paces, strict=True)
+        return np.array(
+            [levels[stay[0]] * stay[4] if pace is None else pace.active_gpus for stay, pace in pairs], float
+        )
+
+    def _useful(self) -> F64:
+        """The SM-active GPUs of the work alone x its relative progress, during each stay."""
+        levels, pairs = self.level_of(), zip(self.stays, self._paces, strict=True)
+        return np.array(
+            [levels[stay[0]] * (stay[4] if pace is None else len(stay[3]) * pace.rate) for stay, pace in pairs], float
+        )
 
     def series(self, until_s: float, capacity_gpus: float, stranded: list[tuple[float, float]]) -> Series:
         """The cluster over time; `stranded` are (time, GPUs) steps, empty when not measured."""
         at = np.array([(s[1], s[4]) for s in self.stays] + [(s[2], -s[4]) for s in self.stays]).reshape(-1, 2)
         used = _steps(at)
-        active = self._active()
+        active = self._active(self._rates())
         busy = np.concatenate([active[:, [0, 2]], active[:, [1, 2]] * (1.0, -1.0)])
         t_s, allocation = resample(*used, until_s)
         working = (

@@ -347,6 +347,8 @@ def _measured(
         use=group_use(stays, simulated.cluster, queues, names, end_s) if stays is not None else {},
         active_gpu_s=stays.active_gpu_s() if stays is not None else None,
         early_active_gpu_s=stays.active_gpu_s(simulated.run.last_submit_s) if stays is not None else None,
+        useful_gpu_s=stays.useful_gpu_s() if stays is not None else None,
+        early_useful_gpu_s=stays.useful_gpu_s(simulated.run.last_submit_s) if stays is not None else None,
         requests=slo.requests if slo else None,
         p99_latency_s=slo.p99_latency_s if slo else None,
         violation_ratio=slo.violation_ratio if slo else None,

@@ -85,7 +85,7 @@ def test_the_headline_has_utilization_before_and_after(data: ReportData) -> None
     assert headline(plain).endswith(", at a real utilization of 20.0 % instead of 30.0 %.")
     blind = with_result(plain, "fifo-skip", utilization={"real_utilization_ratio": None, "to_last_arrival_ratio": 0.5})
     blind = with_result(blind, "autopilot", utilization={"to_last_arrival_ratio": 0.6})
-    assert "useful utilization of 60.0 % instead of 50.0 % until the last arrival" in headline(blind)
+    assert "kept progress of 60.0 % instead of 50.0 % of the capacity until the last arrival" in headline(blind)
 
 
 def test_the_headline_of_one_policy_has_its_utilization(data: ReportData) -> None:

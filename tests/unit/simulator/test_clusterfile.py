@@ -27,6 +27,8 @@ pools:
     leaves_per_block: 2
     zone: a
     price_weight: 1.5
+    sharing: mps-2
+    sharing_offers: [time-slicing-4, mps-2]
   - name: slices
     nodes: 2
     gpus_per_node: 4
@@ -218,6 +220,18 @@ def test_a_limit_holds_for_the_queues_below(tmp_path: Path) -> None:
         (
             "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, mig: {geometry: {1g.10gb: 1}}}]",
             ["pools[0].mig", "T4"],
+        ),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, sharing: mps-1}]",
+            ["pools[0].sharing", "'mps-1'", "from 2 to 48"],
+        ),
+        (
+            "[{name: a, nodes: 4, gpus_per_node: 8, gpu_model: T4, sharing_offers: time-slicing-4}]",
+            ["pools[0].sharing_offers", "time-slicing-N or mps-N"],
+        ),
+        (
+            f"[{POOL[:-1]}, mig: {{geometry: {{1g.10gb: 1}}}}, sharing: mps-2}}]",
+            ["pools[0].sharing", "MIG"],
         ),
         (f"[{POOL}, {POOL}]", ["pools[1].name", "'a'", "pools[0]"]),
     ],

@@ -59,7 +59,7 @@ INNER = {
     "total_wait_s_p50 total_wait_s_p90 total_wait_s_p99 longest_wait_s longest_waits "
     "slowdown_worst slowdown_worst_tenant",
     "utilization": "allocation_ratio to_last_arrival_ratio bound_ratio hardware_ratio real_utilization_ratio "
-    "goodput_ratio "
+    "useful_utilization_ratio goodput_ratio "
     "to_last_arrival",
     "slo": "requests p99_latency_s violation_ratio",
     "disruptions": "preemptions migrations regeometries lost_gpu_s reversals resizes recoveries "
@@ -145,6 +145,7 @@ def test_figures_follow_their_definitions() -> None:
         "allocation_ratio": 1.0,
         "hardware_ratio": None,
         "real_utilization_ratio": None,
+        "useful_utilization_ratio": None,
         "goodput_ratio": 1.0,
     }
 
@@ -155,7 +156,7 @@ def test_one_late_wide_job_moves_the_makespan_and_not_the_headline() -> None:
     """
     entry = policy_result(
         simulate(make_jobs([(0, 100, 8), (0, 100, 8), (100, 300, 8)])),
-        Measured(active_gpu_s=3000.0, early_active_gpu_s=800.0),
+        Measured(active_gpu_s=3000.0, early_active_gpu_s=800.0, useful_gpu_s=2400.0, early_useful_gpu_s=400.0),
     )
     used = entry["utilization"]
     assert used["allocation_ratio"] == (1600 + 2400) / (16 * 400)
@@ -163,6 +164,7 @@ def test_one_late_wide_job_moves_the_makespan_and_not_the_headline() -> None:
         "allocation_ratio": 1.0,
         "hardware_ratio": 0.5,
         "real_utilization_ratio": 0.5,
+        "useful_utilization_ratio": 0.25,
         "goodput_ratio": 1.0,
     }
     assert used["real_utilization_ratio"] == 3000 / (16 * 400)

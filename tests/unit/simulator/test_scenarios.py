@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.objects import Share, Trust
 from simulator.inference.deployments import requests_for
 from simulator.scenarios import load_scenario, scenario_names
+from simulator.signals.occupants import behaviours_of
 from simulator.specs.inventory import build_inventory
 from simulator.world.placing import never_fits
 from simulator.world.work import Jobs, jobs_from_trace
@@ -133,6 +135,21 @@ def test_a_small_file_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert kinds.count("notebook") == 3
 
 
+def test_work_of_one_program_behaves_alike(tmp_path: Path) -> None:
+    """With `images` the level of a job follows user, name and image within a tenth; trust and memory are as stated."""
+    group = {"kind": "small-training", "count": 60, "tenants": ["a"], "duration": "30m", "users": 3, "images": 2}
+    said = {"trust": "across-tenants", "share": "pair", "memory_gib": 30}
+    scenario = load_scenario(written(tmp_path, **{"jobs.synthetic": None, "jobs.groups": [group | said]}))
+    jobs = jobs_from_trace(scenario.jobs(1), build_inventory(scenario.cluster))
+    assert set(zip(jobs.trust, jobs.share, jobs.peak_memory_gib, strict=True)) == {(Trust.ACROSS, Share.PAIR, 30.0)}
+    levels: dict[tuple[str, str], list[float]] = {}
+    for user, image, level in zip(jobs.user, jobs.image, behaviours_of(1, jobs)[1].tolist(), strict=True):
+        levels.setdefault((user, image), []).append(level)
+    assert len(levels) == 6
+    assert all(max(each) < 1.23 * min(each) for each in levels.values())
+    assert max(map(max, levels.values())) > 1.3 * min(map(min, levels.values()))
+
+
 def test_jobs_and_cluster_may_be_files_beside_the_scenario(tmp_path: Path) -> None:
     """Relative paths start at the scenario file's folder, wherever the program runs."""
     (tmp_path / "jobs.csv").write_text("job_id,tenant,submit_s,duration_s,gpus\nx,a,0,60,2\n", encoding="utf-8")
@@ -168,6 +185,8 @@ def test_a_bare_off_means_no_telemetry(tmp_path: Path) -> None:
         ({"jobs.groups.0.count": -1}, r"jobs\.groups\[0\]\.count: -1"),
         ({"jobs.groups.0.gpus": [0]}, r"jobs\.groups\[0\]\.gpus: \[0\]"),
         ({"jobs.groups.0.from": "3h"}, r"jobs\.groups\[0\]\.to: is missing; write a time after"),
+        ({"jobs.groups.0.trust": "friends"}, r"jobs\.groups\[0\]\.trust: 'friends'.*across-tenants"),
+        ({"jobs.groups.0.share": "half"}, r"jobs\.groups\[0\]\.share: 'half'.*never, dev, pair"),
         ({"jobs.groups.0.mig_profile": "half"}, r"jobs\.groups\[0\]\.mig_profile: 'half'"),
         ({"jobs.file": "nowhere.csv"}, r"jobs\.file\.path: .*there is no file"),
         ({"services.0.slots": 0}, r"services\[0\]\.slots: 0"),
