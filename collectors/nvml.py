@@ -36,12 +36,13 @@ _GPM: dict[str, tuple[tuple[int, ...], float]] = {
     "sm_occupancy_ratio": ((3,), 0.01),
     "tensor_active_ratio": ((5,), 0.01),
     "dram_active_ratio": ((10,), 0.01),
+    "duty_ratio": ((1,), 0.01),
     "pcie_bytes_s": ((20, 21), MIB),
     "nvlink_bytes_s": ((60, 61), MIB),
 }
 _GPM_ENGINE = 1
-_GPM_IDS = (_GPM_ENGINE, *(number for numbers, _ in _GPM.values() for number in numbers))
-_INSTANCE_SIGNALS = ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio")
+_GPM_IDS = tuple(number for numbers, _ in _GPM.values() for number in numbers)
+_INSTANCE_SIGNALS = ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio", "duty_ratio")
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ _XID, _FAILED, _PENDING = dcgm.FIELDS[230], dcgm.FIELDS[395], dcgm.FIELDS[396]
 LABELS_SEEN_S = 86400.0
 """How far back label styles are searched: at this instant no pod may hold a GPU."""
 
-_SM = dcgm.SIGNALS[0]
+_ACTIVITY = {number for number, _ in dcgm.ACTIVITY}
 _BAD = (OSError, AnswerError, ValueError, LookupError, TypeError)
 Query = Callable[[Site, dcgm.Field, str, float, Selection], str]
 
@@ -365,14 +365,12 @@ class PrometheusCollector:
 
     def _ask(self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float) -> WindowAnswer:
         """Mean, maximum and count of one window."""
-        stands_in = {number for number, _ in dcgm.ACTIVITY[1:]}
-        fields = [f for f in dcgm.FIELDS.values() if f.signal in dcgm.SIGNALS and f.id not in stands_in]
+        coarsest = dcgm.ACTIVITY[-1][0]
+        fields = [f for f in dcgm.FIELDS.values() if f.signal in dcgm.SIGNALS and f.id != coarsest]
         window = self._ask_fields(pool, site, width, now_s, fields)
-        for number, _ in dcgm.ACTIVITY[1:]:
-            have = [widen(window.mean[n], len(self._entities.ids)) for n, _ in dcgm.ACTIVITY if n in window.mean]
-            if have and not np.isnan(np.fmax.reduce(have)).any():
-                break  # the better counters count for all entities
-            more = self._ask_fields(pool, site, width, now_s, [dcgm.FIELDS[number]])
+        have = [widen(window.mean[n], len(self._entities.ids)) for n, _ in dcgm.ACTIVITY if n in window.mean]
+        if not have or np.isnan(np.fmax.reduce(have)).any():  # else the better counters count for all entities
+            more = self._ask_fields(pool, site, width, now_s, [dcgm.FIELDS[coarsest]])
             window.mean |= more.mean
             window.maximum |= more.maximum
             window.count |= more.count
@@ -399,7 +397,7 @@ class PrometheusCollector:
     def _ask_fields(
         self, pool: ThreadPoolExecutor, site: Site, width: float, now_s: float, fields: Sequence[dcgm.Field]
     ) -> WindowAnswer:
-        activities = [f for f in fields if f.signal == _SM]
+        activities = [f for f in fields if f.id in _ACTIVITY]
         ask = partial(self._table, pool, site, now_s)
         window = WindowAnswer(
             now_s,

@@ -8,10 +8,8 @@ the floor: the median of the last ten to end (recent-kNN; Tsafrir, Etsion and Fe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,13 +103,6 @@ class Kept:
     age_s: F64
     submitted: F32
     submitted_ago_s: F64
-
-
-@lru_cache(maxsize=65_536)
-def name_stem(name: str) -> str:
-    """The part of a job's name that its repetitions share: numbers and hexadecimal tails become `#`."""
-    plain = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<![a-z])[0-9a-f]*\d[0-9a-f]{5,}", "#", name.strip().lower())
-    return re.sub(r"\d+", "#", plain)
 
 
 def kins_of(tenant: Hashable, user: Hashable, stem: Hashable, gpus: float) -> tuple[Hashable, ...]:

@@ -20,6 +20,7 @@ from hashlib import sha256
 import numpy as np
 
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
+from autopilot.core.model.kinds import name_stem
 from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.snapshot import F64, I64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import holding_mask, progress_s
@@ -30,7 +31,7 @@ from models.hazard_proving import HazardFit, HazardWork, StoredCounts
 from models.intervals import Intervals, groups_of
 from models.lasting import Lasting
 from models.opinions import KIND, SIBLINGS, Mixer, add_boosted, corrected, ordered, recent_opinions
-from models.recent import F32, Asked, Recent, kins_of, name_stem, taken
+from models.recent import F32, Asked, Recent, kins_of, taken
 from models.runtime_boosting import LEAST_ROWS, Boosted, BoostingRules, fit_boosted
 from models.runtime_features import feature_names, runtime_features
 from models.runtime_proving import WINDOW_PART, EndedJob, Proof, Trial, parted, proved

@@ -21,9 +21,11 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
 from autopilot.records.variants import memory_of
 
-SCHEMA = "gpu-autopilot/memory/6"
-READ = (SCHEMA, "gpu-autopilot/memory/5")
-"""Files of the earlier schema have the fields of all slices side by side (autopilot/records/variants.py)."""
+SCHEMA = "gpu-autopilot/memory/7"
+READ = (SCHEMA, "gpu-autopilot/memory/6", "gpu-autopilot/memory/5")
+"""Files of earlier schemas lack the slice of profiles; those of 5 have the fields of all slices side by side
+(autopilot/records/variants.py).
+"""
 
 
 def memory_text(memory: ControllerMemory) -> str:
@@ -44,7 +46,7 @@ def read_memory_text(text: str, source: str) -> ControllerMemory:
         raise InputError(f"{source}: not a controller memory, or truncated ({error}); {fix}") from error
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema not in READ:
-        raise InputError(f"{source}: schema is {schema!r}, this version reads {' and '.join(READ)}; {fix}")
+        raise InputError(f"{source}: schema is {schema!r}, this version reads {', '.join(READ)}; {fix}")
     body = content.get("memory")
     if content.get("digest") != _digest(json.dumps(body, sort_keys=False)):
         raise InputError(f"{source}: the digest does not match its content: it was changed or damaged; {fix}")

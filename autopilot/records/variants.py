@@ -3,8 +3,9 @@
 The field `kind` selects the class of a deed. msgspec decodes no union of dataclasses. The annotation of such a field is
 therefore a plain base class, and `decoded` is the `dec_hook` of every decoder that meets one.
 
-A memory of schema 2 had all fields side by side. `memory_of` puts each into its slice, and keeps the number: a replay
-compares memories by a digest, so it writes the memory of an old journal as that journal did (`as_recorded`).
+A memory of schema 2 had all fields side by side, one of schema 3 lacked slices. `memory_of` puts each field into its
+slice, and keeps the number: a replay compares memories by a digest, so it writes the memory of an old journal as that
+journal did (`as_recorded`). A slice that the memory lacked begins empty.
 """
 
 from __future__ import annotations
@@ -91,6 +92,12 @@ FLAT: Mapping[str, str] = {
 }
 """The fields of a memory of schema 2 in their order, each with its slice; "" for a field without one."""
 
+SINCE_4 = ("profiles",)
+"""Slices that a memory of schema 3 lacks."""
+
+_Third = make_dataclass(
+    "_Third", [each.name for each in fields(ControllerMemory) if each.name not in SINCE_4], frozen=True, slots=True
+)
 _Flat = make_dataclass("_Flat", FLAT, frozen=True, slots=True)
 _VALUES = attrgetter(*(".".join(filter(None, (slice_, name))) for name, slice_ in FLAT.items()))
 
@@ -129,8 +136,8 @@ def memory_of(plain: Any) -> ControllerMemory:
     schema = plain.get("schema", known) if isinstance(plain, dict) else known
     if schema == FLAT_SCHEMA:
         plain = _sliced(plain)
-    elif schema != known:
-        raise msgspec.ValidationError(f"memory of schema {schema!r}: this version knows {FLAT_SCHEMA} and {known}")
+    elif schema not in {3, known}:
+        raise msgspec.ValidationError(f"memory of schema {schema!r}: this version knows {FLAT_SCHEMA}, 3 and {known}")
     return msgspec.convert(plain, ControllerMemory, dec_hook=decoded)
 
 
@@ -144,4 +151,6 @@ def _sliced(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_recorded(memory: ControllerMemory) -> Any:
     """A memory in the form of its schema."""
-    return _Flat(*_VALUES(memory)) if memory.schema == FLAT_SCHEMA else memory
+    if memory.schema == FLAT_SCHEMA:
+        return _Flat(*_VALUES(memory))
+    return _Third(*(getattr(memory, each.name) for each in fields(_Third))) if memory.schema == 3 else memory

@@ -37,9 +37,10 @@ SIMULATED = (
     "pcie_bytes_s",
     "fb_used_mib",
     "power_w",
+    "duty_ratio",
 )
 """Signals that the simulated GPUs have; their exporters leave out all others."""
-SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER = map(SIGNALS.index, SIMULATED)
+SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER, DUTY = map(SIGNALS.index, SIMULATED)
 
 METRICS = (1002, 1003, 1001, 1004, 1005, 1011, 1012, 1009, 1010, 203, 252, 251, 253, 155, 230, 395)
 """DCGM field ids that a simulated exporter prints, in the order of `TelemetryGenerator.metrics`."""
@@ -142,13 +143,15 @@ class TelemetryGenerator:
         """
         listed = self.counters(entities)
         plain = self._never_blank(entities) and not entities.instance.any() and bool((listed == 3).all())
-        out, alive, util = self._measure(np.asarray(slots, np.int64), entities, state, not plain)
+        out, alive, util = self._measure(np.asarray(slots, np.int64), entities, state)
         if plain:
+            out[DUTY] = util[0]
             quality = np.where(np.isnan(out[SM]), np.int8(0), np.int8(3))
             return out.astype(np.float32), quality
         weak, bare = listed < int(Quality.SM_ACTIVE), listed < int(Quality.GR_ENGINE)
         out[SM, :, weak] = out[OCCUPANCY, :, weak] = out[NVLINK, :, weak] = np.nan
         out[TENSOR, :, bare] = out[DRAM, :, bare] = out[PCIE, :, bare] = util[0, :, bare] = np.nan
+        out[DUTY] = util[0]
         quality = np.full(alive.shape, Quality.SM_ACTIVE, np.int8)
         for grade, other in ((Quality.GR_ENGINE, util[0]), (Quality.GPU_UTIL, util[1] * FIELDS[203].scale)):
             missing = np.isnan(out[SM])
@@ -164,7 +167,7 @@ class TelemetryGenerator:
 
         Fields that a node's counters file lacks are included here; the printer omits them.
         """
-        out, alive, util = self._measure(np.asarray(slots, np.int64), entities, state, True)
+        out, alive, util = self._measure(np.asarray(slots, np.int64), entities, state)
         result = np.empty((len(METRICS), *out.shape[1:]))
         half = np.ceil(out[NVLINK] / 2)
         to_device = np.floor(out[PCIE] * _PCIE_RX_SHARE)
@@ -231,26 +234,24 @@ class TelemetryGenerator:
     def _never_blank(self, entities: Entities) -> bool:
         return not (self.faults.blank_ratio or (entities.since_s > -np.inf).any())
 
-    def _measure(self, slots: I64, entities: Entities, state: GpuState, engine: bool) -> tuple[F64, Bools, F64]:
-        """Printed signals [signals, T, E], which entities are reported [T, E], and, where `engine` asks
-        for them, engine ratio and util percent [2, T, E] (else an empty array).
+    def _measure(self, slots: I64, entities: Entities, state: GpuState) -> tuple[F64, Bools, F64]:
+        """Printed signals [signals, T, E] without the duty, which entities are reported [T, E], and engine ratio and
+        util percent [2, T, E].
         """
         ticks = self._ticks(slots, entities)
-        out, busy = self._physics(ticks, entities, state, engine)
+        out, busy = self._physics(ticks, entities, state)
         if entities.instance.any():
             self._share_boards(out, busy, entities)
         out *= _DECIMALS
         np.rint(out, out=out)
         out /= _DECIMALS
-        util = np.empty((2, 0, 0))
-        if busy is not None:
-            percent = np.where(entities.instance | entities.cut, np.nan, np.rint(busy * 100.0))
-            util = np.stack([np.rint(busy * 1e6) / 1e6, percent])
+        percent = np.where(entities.instance | entities.cut, np.nan, np.rint(busy * 100.0))
+        util = np.stack([np.rint(busy * 1e6) / 1e6, percent])
         alive = self._hide(slots, ticks, entities, out, util)
         return out, alive, util
 
-    def _physics(self, ticks: I64, entities: Entities, state: GpuState, engine: bool) -> tuple[F64, F64 | None]:
-        """Signals of every entity as if it were a whole board, and the engine's busy ratio if requested."""
+    def _physics(self, ticks: I64, entities: Entities, state: GpuState) -> tuple[F64, F64]:
+        """Signals of every entity as if it were a whole board, and the engine's busy ratio."""
         (
             varies,
             fixed,
@@ -311,7 +312,7 @@ class TelemetryGenerator:
         loaded_w, busy_w = (entities.loaded_w - entities.idle_w) * held, power1 * entities.limit_w
         watts = (entities.idle_w + loaded_w * here + busy_w * sm) * wobble[3]
         out[POWER] = np.minimum(watts * own, entities.limit_w)
-        busy = np.minimum(busy0 * here + 1.0 - (1.0 - sm) ** busy_exponent, 1.0) if engine else None
+        busy = np.minimum(busy0 * here + 1.0 - (1.0 - sm) ** busy_exponent, 1.0)
         return out, busy
 
     def _job_keys(self, entities: Entities, state: GpuState) -> tuple[U64, F64]:
@@ -341,7 +342,7 @@ class TelemetryGenerator:
         slow = ends[0] + (drift - knot) * (ends[1] - ends[0]) - 0.5
         return lanes, slow, ends[2] if bursts else None
 
-    def _share_boards(self, out: F64, busy: F64 | None, entities: Entities) -> None:
+    def _share_boards(self, out: F64, busy: F64, entities: Entities) -> None:
         """Turn entities that are parts of one board into the board's values. Changes both arrays.
 
         PROF values of an instance stay normalised to the instance; board-level values of a partitioned GPU are the sum
@@ -356,9 +357,8 @@ class TelemetryGenerator:
         out[:, :, cut] = 0.0
         out[POWER][:, cut] = idle_w[:, cut]
         np.add.at(np.moveaxis(out, -1, 0), parent, np.moveaxis(parts, -1, 0))
-        if busy is not None:
-            busy[:, cut] = 0.0
-            np.maximum.at(busy.T, parent, busy[:, rows].T)
+        busy[:, cut] = 0.0
+        np.maximum.at(busy.T, parent, busy[:, rows].T)
         out[POWER] = np.minimum(out[POWER], entities.limit_w)
         for signal in (NVLINK, PCIE, POWER):
             out[signal][:, rows] = out[signal][:, parent] if self.faults.mig_board_repeat else np.nan
@@ -385,9 +385,8 @@ class TelemetryGenerator:
                 out[signal][blank] = np.nan
         if not alive.all():
             out[:, ~alive] = np.nan
-        if util.size:
-            util[0, blank] = np.nan
-            util[:, ~alive] = np.nan
+        util[0, blank] = np.nan
+        util[:, ~alive] = np.nan
         return alive
 
 
@@ -404,7 +403,7 @@ def _give_to_boards(values: F32, quality: I8, entities: Entities, alive: Bools) 
     for signal in (NVLINK, PCIE, POWER):
         np.fmax.at(values[signal].T, parent, values[signal][:, rows].T)
         values[signal][:, rows] = np.nan
-    for signal in (SM, OCCUPANCY, TENSOR, DRAM, MEMORY):
+    for signal in (SM, OCCUPANCY, TENSOR, DRAM, MEMORY, DUTY):
         share = 1.0 if signal == MEMORY else entities.share[rows]
         whole = np.zeros(quality.shape)
         np.add.at(whole.T, parent, np.where(here, values[signal][:, rows] * share, 0.0).T)

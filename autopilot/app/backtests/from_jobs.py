@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from autopilot.app.backtests.backtest_options import BackProgress, GateEvidence, RuntimesOptions, counted
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.kinds import name_stem
 from autopilot.core.model.snapshot import F64
 from models.evidence import runtime_cases
 
@@ -182,8 +183,6 @@ def _stems(frame: pd.DataFrame) -> NDArray[np.object_]:
     """An identifier of each job (its name without digits, else its service or partition, else its request), and its
     kind.
     """
-    from models.recent import name_stem
-
     names, others = _text(frame, ("name",)), _text(frame, NAMES)
     if not (names != "").any() and not (others != "").any():
         others = _text(frame, SHAPE)

@@ -25,6 +25,7 @@ from autopilot.core.recovery.follow_cordons import enter_cordons, follow_cordons
 from autopilot.core.recovery.follow_errors import follow_errors
 from autopilot.core.recovery.follow_spending import remember_spending
 from autopilot.core.replicas.follow import floor_timers_s, remember_services
+from autopilot.core.sharing.follow import remember_profiles
 from autopilot.core.trust.follow_promises import cap_notes, follow_promises, remember_promises
 from autopilot.core.trust.follow_storms import count_acts, follow_failed, storm_notes, storm_timers_s
 
@@ -160,6 +161,12 @@ CAPABILITIES: tuple[Capability, ...] = (
         "anywhere: it reads its own slice",
         settle=settle_offers,
         commit=remember_idle_nodes,
+    ),
+    Capability(
+        "profiles",
+        ("profiles",),
+        "anywhere: it reads its own slice",
+        absorb=remember_profiles,
     ),
     Capability(
         "intentions",

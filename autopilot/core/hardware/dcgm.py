@@ -56,6 +56,7 @@ TELEMETRY = (
     Signal("fb_used_mib", 1 << 20),
     Signal("power_w", 3000.0, Reach.GPU),  # twice the limit of the largest board
     Signal("video_ratio", 1.0 + RATIO_SLACK, Reach.NONE, optional=True),  # of the busier video engine
+    Signal("duty_ratio", 1.0 + RATIO_SLACK, optional=True),  # time in which the engine is busy
 )
 """The signals of the product. A further one is a row here and in `_TABLE`, and its use: every reader asks by name."""
 
@@ -148,7 +149,7 @@ def _mib(number: int, name: str, signal: str, text: str) -> Field:
 _TABLE = (
     _ratio(1002, "SM_ACTIVE", "SM_UTIL_RATIO", _CI, "sm_active_ratio", "cycles an SM has a warp"),
     _ratio(1003, "SM_OCCUPANCY", "SM_OCCUPANCY_RATIO", _CI, "sm_occupancy_ratio", "resident warps / most warps"),
-    _ratio(1001, "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO", _CI, "sm_active_ratio", "time the engine is busy"),
+    _ratio(1001, "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO", _CI, "duty_ratio", "time the engine is busy"),
     _ratio(1004, "PIPE_TENSOR_ACTIVE", "TENSOR_UTIL_RATIO", _CI, "tensor_active_ratio", "cycles of tensor pipes"),
     _ratio(1005, "DRAM_ACTIVE", "DRAM_UTIL_RATIO", _GI, "dram_active_ratio", "memory interface busy"),
     _rate(1011, "NVLINK_TX_BYTES", "nvlink_bytes_s", "NVLink sent"),
@@ -213,6 +214,8 @@ OPTIONAL = frozenset(each.name for each in TELEMETRY if each.optional)
 
 def fields_of(signal: str) -> tuple[Field, ...]:
     """Fields that feed `signal`: in order of preference, or the parts of its sum or of its largest."""
+    if signal == SIGNALS[0]:
+        return tuple(FIELDS[number] for number, _ in ACTIVITY)
     return tuple(field for field in _TABLE if field.signal == signal)
 
 

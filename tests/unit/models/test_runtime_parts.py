@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from autopilot.core.model.forecast import LEVELS
+from autopilot.core.model.kinds import name_stem
 from models.backtest_runtimes import LEAST_OUTLIVED, usual_left
 from models.censoring import censored_quantile, completion_weights
 from models.conformal import conformal_quantile
 from models.intervals import HIGHEST, Intervals, groups_of
 from models.opinions import MEDIAN, OPINIONS, SIBLINGS, Mixer, corrected, most_likely, ordered
-from models.recent import MOST_KINS, Recent, floor_forecast, kins_of, modes, name_stem, quantiles
+from models.recent import MOST_KINS, Recent, floor_forecast, kins_of, modes, quantiles
 from models.runtime_boosting import LEAST_ROWS, BoostingRules, fit_boosted, telling_columns
 
 P90 = LEVELS.index(0.9)

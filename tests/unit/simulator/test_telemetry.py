@@ -173,7 +173,7 @@ def test_lost_scrapes_and_outages_take_whole_nodes() -> None:
     faults = TelemetryFaults(lost_scrape_ratio=0.1, outage_ratio=0.05, outage_s=300.0)
     generator, entities = TelemetryGenerator(5, faults=faults), entities_of(inventory(10, 8))
     values, quality = generator.values(np.arange(400), entities, running(80, Archetype.DECODE))
-    missing = np.isnan(values[ROWS]).reshape(8, 400, 10, 8)
+    missing = np.isnan(values[ROWS]).reshape(len(ROWS), 400, 10, 8)
     assert (missing == missing[:1, :, :, :1]).all()
     assert 0.1 < missing[0, :, :, 0].mean() < 0.2
     assert (quality[np.isnan(values[SM])] == dcgm.Quality.NONE).all()

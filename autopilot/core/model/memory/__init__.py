@@ -19,6 +19,7 @@ from autopilot.core.model.memory.losses import LossesMemory
 from autopilot.core.model.memory.nodes import NodesMemory
 from autopilot.core.model.memory.people import PeopleMemory
 from autopilot.core.model.memory.plan import PlanMemory
+from autopilot.core.model.memory.profiles import ProfilesMemory
 from autopilot.core.model.memory.recovery import RecoveryMemory
 from autopilot.core.model.memory.replicas import ReplicasMemory
 from autopilot.core.model.memory.spending import SpendingMemory
@@ -33,7 +34,7 @@ from autopilot.core.model.times import Time
 class ControllerMemory:
     """The whole of it: small, persisted and versioned."""
 
-    schema: int = 3
+    schema: int = 4
     tick: int = -1
     now_s: Time = float("-inf")
     fence: int = 0
@@ -54,6 +55,7 @@ class ControllerMemory:
     trust: TrustMemory = field(default_factory=TrustMemory)
     idle: IdleMemory = field(default_factory=IdleMemory)
     intake: IntakeMemory = field(default_factory=IntakeMemory)
+    profiles: ProfilesMemory = field(default_factory=ProfilesMemory)
 
 
 @dataclass(frozen=True, slots=True)
