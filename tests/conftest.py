@@ -139,6 +139,7 @@ LONG = (
     "tests/unit/actuators/test_admission_check",
     "tests/unit/actuators/test_job_width",
     "tests/unit/actuators/test_mig_config",
+    "tests/unit/actuators/test_sharing_config",
     "tests/unit/actuators/test_rights_used",
     "tests/unit/actuators/test_second_retry",
     "tests/unit/actuators/test_unread_pods",

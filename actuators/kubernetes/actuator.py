@@ -58,7 +58,7 @@ TRIED = (
 )
 """Objects guarded by Kueue: kind, resource of the right to patch it, and subresource."""
 
-SAYS = {kind: kind.capitalize() for kind, operation in OPERATIONS.items() if not operation.notifies}
+SAYS = {kind: kind.title().replace("_", "") for kind, operation in OPERATIONS.items() if not operation.notifies}
 """Action of the Event for each kind of instruction; a notice is an Event itself and needs no other."""
 
 

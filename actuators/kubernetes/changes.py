@@ -28,9 +28,11 @@ from autopilot.contract.annotations import (
     OFFERED,
     PLACEMENT,
     REJECT,
+    SHARING_CONFIG,
     STOPPED,
 )
 from autopilot.contract.scaling import CEILING, FLOOR, MOST_REPLICAS
+from autopilot.contract.sharing_engines import PLUGIN_CONFIG
 from autopilot.contract.tree import PREFIX
 
 Part = Literal["annotations", "labels", "spec", "status", "data"]
@@ -212,7 +214,7 @@ PLACEMENT_LABEL, MIG_CLIENTS = "placement label", "paused MIG clients"
 UNSCHEDULABLE, TAINTS, MIG_FILE = "unschedulable", "our taint", "MIG file"
 REPLICAS, MORE_REPLICAS, MIN_REPLICAS = "replicas", "replicas upwards", "minReplicas"
 FLOOR_NOTE, CEILING_NOTE = PREFIX + FLOOR, PREFIX + CEILING
-NOTES = (EPOCH, CHECKPOINT_REQUEST, MIG_GEOMETRY, OFFERED, FLOOR_NOTE, CEILING_NOTE)
+NOTES = (EPOCH, CHECKPOINT_REQUEST, MIG_GEOMETRY, SHARING_CONFIG, OFFERED, FLOOR_NOTE, CEILING_NOTE)
 ANSWERS = "answers of people, taken off"
 
 CHANGES: Mapping[str, Change] = {
@@ -226,6 +228,7 @@ CHANGES: Mapping[str, Change] = {
     GATE: Change("annotations", _OURS_GOES),
     PLACEMENT_LABEL: Change("labels", f"{_PLACE} && (!(k in variables.newLabels) || variables.newLabels[k] == 'true')"),
     CONFIG: _key("labels", CONFIG),
+    PLUGIN_CONFIG: Change("labels", f"k == '{PLUGIN_CONFIG}' && variables.oldClosed"),
     STATE: Change("labels", f"k == '{STATE}' && !(k in variables.newLabels)"),
     MIG_CLIENTS: Change(
         "labels", f"k.startsWith('{DEPLOY}') && k in variables.newLabels && variables.newLabels[k] == 'true'"

@@ -11,7 +11,14 @@ from math import inf
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import Listed, Obj, Ref
 from actuators.kubernetes.effects import id_in
-from actuators.kubernetes.levers import mig_config, mig_record, offer_back, provisioning, service_ceiling
+from actuators.kubernetes.levers import (
+    mig_config,
+    mig_record,
+    offer_back,
+    provisioning,
+    service_ceiling,
+    sharing_config,
+)
 from actuators.kubernetes.levers.base import Tools
 from actuators.kubernetes.objects import Target, annotation, conditions, refs_of
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
@@ -124,6 +131,30 @@ class AbandonedRecuts:
                     done = ended.kind == OutcomeKind.DONE
                     reason = "RecutDone" if done else "RecutAbandoned"
                     tools.events.say(ref, reason, "Recut", ended.reason, now_s, effect=text, warning=not done)
+
+
+@dataclass(slots=True)
+class AbandonedTurns:
+    """The same for nodes turned to another way of sharing; and opens those that are as before."""
+
+    _due_s: float = -inf
+
+    def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
+        """Look at the nodes of the view; a change gets `GONE_S` after its deadline."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + EVERY_S
+        for node, text in tools.objects.changing():
+            record = sharing_config.unclaimed(text, under_way)
+            if record is None:
+                continue
+            ref = Ref(node.kind, node.namespace, node.name, node.uid)
+            with _contained(tools, ref, now_s):
+                ended = sharing_config.settle(tools, ref, epoch, late=now_s - GONE_S >= record.deadline)
+                if ended is not None:
+                    done = ended.kind == OutcomeKind.DONE
+                    reason = "SharingSettled" if done else "SharingAbandoned"
+                    tools.events.say(ref, reason, "SetSharing", ended.reason, now_s, effect=text, warning=not done)
 
 
 @dataclass(slots=True)

@@ -371,12 +371,13 @@ class _Config(Part):
     name: str | None = None
 
 
-class _Manager(Part):
+class _Component(Part):
     config: _Config | None = None
 
 
 class _PolicySpec(Part):
-    mig_manager: _Manager | None = None
+    mig_manager: _Component | None = None
+    device_plugin: _Component | None = None
 
 
 class _PolicyStatus(Part):

@@ -27,7 +27,11 @@ from apiserver.users import service_account
 Obj = dict[str, Any]
 CONFIG = "nvidia.com/device-plugin.config"
 COUNT, PRODUCT, REPLICAS = f"{GPU}.count", f"{GPU}.product", f"{GPU}.replicas"
-STRATEGY, MPS_CAPABLE, MIG_STRATEGY = f"{GPU}.sharing-strategy", "nvidia.com/mps.capable", "nvidia.com/mig.strategy"
+STRATEGY, MPS_CAPABLE, MIG_STRATEGY = (
+    "nvidia.com/gpu.sharing-strategy",
+    "nvidia.com/mps.capable",
+    "nvidia.com/mig.strategy",
+)
 SUFFIX = "-SHARED"
 
 

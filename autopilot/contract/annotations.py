@@ -37,6 +37,9 @@ APPROVE, REJECT = PREFIX + "approve", PREFIX + "reject"
 MIG_GEOMETRY = PREFIX + "mig-geometry"
 """Annotation on nodes: a JSON list with the instances by profile of each GPU by index (null: not in MIG mode)."""
 
+SHARING_CONFIG = PREFIX + "sharing-config"
+"""Annotation on nodes: the configuration of the device plugin that we set by its label."""
+
 CORDONED = PREFIX + "cordoned"
 """Annotation on nodes cordoned by us, as JSON `{"id", "reason", "cordoned"}`; `cordoned`: it was open before."""
 CONDEMNED = PREFIX + "condemned"

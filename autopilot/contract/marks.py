@@ -11,13 +11,14 @@ from autopilot.contract.annotations import (
     EPOCH,
     MIG_GEOMETRY,
     OFFERED,
+    SHARING_CONFIG,
     STOPPED,
 )
 from autopilot.contract.scaling import CEILING, FLOOR
 from autopilot.contract.tree import PREFIX
 
 MARKS: Mapping[str, frozenset[str]] = {
-    "Node": frozenset({EFFECT, EPOCH, CORDONED, MIG_GEOMETRY, OFFERED}),
+    "Node": frozenset({EFFECT, EPOCH, CORDONED, MIG_GEOMETRY, OFFERED, SHARING_CONFIG}),
     "Deployment": frozenset({PREFIX + FLOOR, PREFIX + CEILING, EPOCH}),
     "StatefulSet": frozenset({PREFIX + FLOOR, PREFIX + CEILING, EPOCH}),
     "HorizontalPodAutoscaler": frozenset({PREFIX + FLOOR, EPOCH}),

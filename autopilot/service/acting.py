@@ -18,6 +18,7 @@ from actuators.kubernetes.levers.reservations import TakenQuota, WaitingChecks
 from actuators.kubernetes.objects import Objects
 from actuators.kubernetes.upkeep import (
     AbandonedRecuts,
+    AbandonedTurns,
     ActiveCheck,
     LentWork,
     OldCeilings,
@@ -57,6 +58,7 @@ def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
     kept: list[Upkeep] = [ActiveCheck(), OldPlacements(), TakenQuota(), WaitingChecks()] if "admit" in kinds else []
     kept += [LeftoverRetries(), LentWork()] if "evict" in kinds else []
     kept += [AbandonedRecuts()] if "recut" in kinds else []
+    kept += [AbandonedTurns()] if "set_sharing" in kinds else []
     kept += [OldRequests()] if "provision" in kinds else []
     kept += [OldCeilings()] if "ceiling" in kinds else []
     kept += [OldOffers()] if any(_patches_nodes(rule) for lever in levers for rule in lever.rules) else []

@@ -94,6 +94,7 @@ class ClusterActuator:
             "cordon": self._cordon,
             "provision": self._ask_for_nodes,
             "offer": self._offer,
+            "set_sharing": self._set_sharing,
         }
         self.changed = False  # an eviction or a resize changed what is free at once
 
@@ -155,6 +156,10 @@ class ClusterActuator:
     def _offer(self, instruction: Instruction, now_s: float) -> Outcome:
         """Nobody removes the node."""
         return Outcome(instruction.id, OutcomeKind.DONE, now_s)
+
+    def _set_sharing(self, instruction: Instruction, now_s: float) -> Outcome:
+        """No node of the simulated cluster is turned to sharing yet."""
+        return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "the simulated cluster turns no node to sharing")
 
     def _ask_for_nodes(self, instruction: Instruction, now_s: float) -> Outcome:
         """The nodes come later; the request is over once its gang has started."""

@@ -16,6 +16,7 @@ from actuators.kubernetes.mig_node import CONFIG, STATE
 from actuators.kubernetes.writing import Writer
 from apiserver.actors.kubelet import KubeletOptions
 from apiserver.actors.mig_manager import CLIENTS, DEPLOY, MigManager, MigOptions
+from apiserver.client import Client
 from apiserver.cluster import cluster
 from apiserver.http.serve import serve
 from apiserver.server import Server
@@ -47,10 +48,16 @@ OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 def add_gpu_operator(server: Server, options: MigOptions, run: Callable[[float], None]) -> MigManager:
     """The GPU operator with a MIG manager on our ConfigMap. `run` lets time pass: a CRD is served after a moment."""
     client, manager = server.client(ADMIN, "test"), MigManager(server, options)
-    client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+    add_cluster_policy(client, run, {"migManager": {"config": {"name": CONFIG_MAP}}})
     meta = {"name": CONFIG_MAP, "namespace": SPACE}
     data = {"config.yaml": FILE}
     client.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+    return manager
+
+
+def add_cluster_policy(client: Client, run: Callable[[float], None], spec: Obj) -> None:
+    """The namespace of the GPU operator, and its ClusterPolicy. `run` lets time pass: a CRD is not served at once."""
+    client.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": OPEN}}
     crd = {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -64,11 +71,10 @@ def add_gpu_operator(server: Server, options: MigOptions, run: Callable[[float],
         "apiVersion": "nvidia.com/v1",
         "kind": "ClusterPolicy",
         "metadata": {"name": "cluster-policy"},
-        "spec": {"migManager": {"config": {"name": CONFIG_MAP}}},
+        "spec": spec,
         "status": {"namespace": SPACE},
     }
     client.create("clusterpolicies.nvidia.com", policy)
-    return manager
 
 
 def labels_of_small() -> dict[str, str]:

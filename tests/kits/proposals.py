@@ -32,6 +32,10 @@ DEFAULTS: dict[str, Any] = {
     "owner": "t/ann",
     "reason": "a reason",
     "provisioning_class": "c",
+    "config": "mps-2",
+    "sharing": 2,
+    "was_sharing": 0,
+    "was_replicas": 1,
 }
 
 

@@ -52,7 +52,7 @@ class Rights:
         self.used = {kind: {Right(GROUP, ACTIONS, "use", kind)} for kind in kinds()}
         self.refused: dict[str, set[Right]] = {kind: set() for kind in kinds()}
         self.unversioned: dict[str, set[Right]] = {kind: set() for kind in kinds()}
-        install_fields(server, field_policies(NAMESPACE, [f"{NAME}-{kind}" for kind in kinds()]))
+        install_fields(server, field_policies(NAMESPACE, [_account(kind) for kind in kinds()]))
         self._authorize, server.authorize = server.authorize, self._record
 
     def access(self, kind: str) -> Access:
@@ -61,7 +61,7 @@ class Rights:
 
     def _record(self, call: Call) -> None:
         """Decide as before, and note it."""
-        kind = call.user.name.removeprefix(ACCOUNT)
+        kind = call.user.name.removeprefix(ACCOUNT).replace("-", "_")
         resource = f"{call.kind.plural}/{call.subresource}" if call.subresource else call.kind.plural
         right = Right(call.kind.group, resource, call.verb, call.name)
         try:
@@ -82,9 +82,13 @@ def _names_version(call: Call) -> bool:
     return "resourceVersion" in given
 
 
+def _account(kind: str) -> str:
+    return f"{NAME}-{kind.replace('_', '-')}"
+
+
 def _kubeconfig(ask: Asker, running: Running, folder: Path, kind: str) -> Path:
     """The file of a new account."""
-    name = f"{NAME}-{kind}"
+    name = _account(kind)
     ask("POST", ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
     for each in manifest(kind):
         for subject in each.get("subjects") or ():

@@ -195,6 +195,28 @@ def test_a_label_that_unfinished_work_selects_stays(site: Site) -> None:
     ]
 
 
+def test_the_label_of_a_shared_node_goes_once_no_pod_holds_its_gpus(site: Site) -> None:
+    """Without it the device plugin starts anew; one that a person has changed is left alone."""
+    label, mark = "nvidia.com/device-plugin.config", "gpu-autopilot.io/sharing-config"
+    site.acting.add_node("theirs")
+    for node, value in (("n1", "mps-2"), ("theirs", "time-slicing-4")):
+        meta = {"labels": {label: value}, "annotations": {mark: "mps-2"}}
+        site.ask("PATCH", f"/api/v1/nodes/{node}", {"metadata": meta})
+    pod = {"metadata": {"name": "shares"}, "spec": {**pod_spec(1), "nodeName": "n1"}}
+    site.ask("POST", PODS, pod)
+    site.acting.run(5)
+    for stays in (True, False):
+        status, lines = site.run()
+        found = {name: site.ask("GET", f"/api/v1/nodes/{name}")["metadata"] for name in ("n1", "theirs")}
+        held = {name: (each["labels"].get(label), each["annotations"].get(mark)) for name, each in found.items()}
+        ours = ("mps-2", "mps-2") if stays else (None, None)
+        assert (status, held) == (0, {"n1": ours, "theirs": ("time-slicing-4", None)}), lines
+        if stays:
+            assert any("for Pod default/shares; repeat the command" in line for line in lines)
+            site.ask("DELETE", f"{PODS}/shares")
+            site.acting.run(60)
+
+
 def deployment(name: str, account: str) -> Obj:
     """A Deployment without pods, as a person writes one for our accounts."""
     pod = {"serviceAccountName": account, "containers": [{"name": "main", "image": "app:1"}]}

@@ -22,6 +22,7 @@ from actuators.kubernetes.levers import (
     scheduling_gates,
     service_ceiling,
     service_scale,
+    sharing_config,
     suspension,
 )
 from actuators.kubernetes.levers.base import Lever, Rule
@@ -44,6 +45,7 @@ LEVERS: tuple[Lever, ...] = (
     service_scale.LEVER,
     service_ceiling.LEVER,
     mig_config.LEVER,
+    sharing_config.LEVER,
     notice.LEVER,
     node_cordon.LEVER,
     provisioning.LEVER,

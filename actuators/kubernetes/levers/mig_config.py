@@ -18,6 +18,7 @@ from urllib.parse import quote
 from actuators.kubernetes import mig_file
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.changes import MIG_CLIENTS, MIG_FILE, UNSCHEDULABLE
+from actuators.kubernetes.gpu_operator import cluster_policy, config_of, space_of
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
@@ -162,11 +163,10 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
         return not_set_up(f"node {name} is not labelled nvidia.com/mig.capable=true: no MIG manager")
     if label(node, "nvidia.com/mig.strategy") != "mixed":
         return not_set_up(f"node {name}: set the MIG strategy of the ClusterPolicy to mixed")
-    policy = _policy(tools)
+    policy = cluster_policy(tools.api)
     if isinstance(policy, Answer):
         return ended_by(policy, "ClusterPolicy of the GPU operator")
-    manager = (policy.get("spec") or {}).get("migManager") or {}
-    named, space = (manager.get("config") or {}).get("name") or "", _space(policy)
+    named, space = config_of(policy, "migManager"), space_of(policy)
     if named != CONFIG_MAP:
         return not_set_up(
             f"the ClusterPolicy names the MIG configuration {named!r}: set spec.migManager.config.name to "
@@ -191,19 +191,6 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
         return changed(f"node {name} offers {shown(offered(node))}, which {named} does not give")
     ref = Ref("ConfigMap", space, CONFIG_MAP, found.body["metadata"]["uid"])
     return _Ground(ref, configs, layouts[0])
-
-
-def _policy(tools: Tools) -> Obj | Answer:
-    """The ClusterPolicy of the GPU operator; {} for none."""
-    listed = tools.api.list("ClusterPolicy")
-    if isinstance(listed, Answer):
-        return listed
-    return next((Answer({}, Refusal.UNFIT, why) for why in listed.unread), next(iter(listed.items), {}))
-
-
-def _space(policy: Obj) -> str:
-    """The namespace of the GPU operator."""
-    return (policy.get("status") or {}).get("namespace") or "gpu-operator"
 
 
 def _present(node: Obj, configs: Obj) -> list[Layout]:
@@ -310,8 +297,8 @@ def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, n
 
 def _asked(tools: Tools, node: Obj, record: Record) -> Layout | Progress:
     """The layout of the requested entry."""
-    policy = _policy(tools)
-    found = policy if isinstance(policy, Answer) else tools.api.read(Ref("ConfigMap", _space(policy), CONFIG_MAP))
+    policy = cluster_policy(tools.api)
+    found = policy if isinstance(policy, Answer) else tools.api.read(Ref("ConfigMap", space_of(policy), CONFIG_MAP))
     if not found.ok:
         return ended_by(found, f"ConfigMap {CONFIG_MAP}")
     try:

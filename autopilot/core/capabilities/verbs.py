@@ -23,6 +23,7 @@ from autopilot.core.nodes.provision import Provision
 from autopilot.core.recovery.cordon import Cordon
 from autopilot.core.replicas.scale import Scale
 from autopilot.core.reserving.reserve import ReserveChange
+from autopilot.core.sharing.set_sharing import SetSharing
 from autopilot.core.sharing_time.grow import GrowChange
 from autopilot.core.sharing_time.resize_members import ResizeOperation
 
@@ -52,6 +53,7 @@ VERBS: Mapping[str, Row] = {
     "cordon": Row(Cordon, Cordon, "cordon or uncordon it", "cordon"),
     "provision": Row(Provision, Provision, "ask for nodes for it", "request for nodes"),
     "offer": Row(Offer, Offer, "offer it back, or not any more", "offer"),
+    "set_sharing": Row(SetSharing, SetSharing, "turn it to {config}", "change of sharing"),
     "notify": Row(Notify, Notify, "notify its owner", "notice"),
     "mark": Row(Mark, None, "mark it as open to suspension", "mark"),
 }

@@ -1,17 +1,20 @@
 """The controller's effects on objects of others, given back.
 
 Holds on work go first, as the watchdog removes them. A closed node stays closed: only a person knows of its repair. A
-placement label stays while unfinished work selects it: its pods would not start without it.
+placement label stays while unfinished work selects it: its pods would not start without it. The label of a shared node
+stays while pods hold its GPUs: without it the device plugin starts anew, and their GPUs are given out again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from actuators.kubernetes.objects import annotation
-from autopilot.contract.annotations import CONDEMNED, CONTROLLER, PLACEMENT, REQUEST
+from actuators.kubernetes.mig_node import holds_gpu
+from actuators.kubernetes.objects import annotation, label
+from autopilot.contract.annotations import CONDEMNED, CONTROLLER, PLACEMENT, REQUEST, SHARING_CONFIG
 from autopilot.contract.marks import MARKS
 from autopilot.contract.scaling import FLOOR, Floor, Way, read_floor
+from autopilot.contract.sharing_engines import PLUGIN_CONFIG
 from autopilot.contract.tree import PREFIX
 from autopilot.contract.written import MIN_REPLICAS, ours
 from autopilot.operate.uninstall.deed import STAYS, Cluster, Deed, Obj, meta_of, shown
@@ -52,6 +55,7 @@ def effects(cluster: Cluster) -> Iterator[Deed]:
             yield cluster.delete(kind, in_namespace(group, plural)(found), found)
     yield from _placements(cluster)
     yield from _nodes(cluster)
+    yield from _shared(cluster)
     yield from _marks(cluster)
 
 
@@ -130,12 +134,34 @@ def _nodes(cluster: Cluster) -> Iterator[Deed]:
             yield Deed(STAYS, shown("Node", node), f"closed by the controller; open it once it is repaired: {cure}")
 
 
+def _turned(node: Obj) -> bool:
+    """Whether its configuration of the device plugin is the one that we set."""
+    return label(node, PLUGIN_CONFIG) == annotation(node, SHARING_CONFIG) != ""
+
+
+def _shared(cluster: Cluster) -> Iterator[Deed]:
+    """The labels of the device plugin that we set."""
+    turned = [each for each in cluster.objects(NODES, "Node") if _turned(each)]
+    pods = cluster.objects(LISTS["Pod"], "Pod") if turned else ()
+    users = {str(each["spec"].get("nodeName", "")): shown("Pod", each) for each in pods if holds_gpu(each)}
+    for node in turned:
+        name, what = meta_of(node)["name"], f"label {PLUGIN_CONFIG}={label(node, PLUGIN_CONFIG)}"
+        if name in users:
+            why = f"{what}, for {users[name]}; repeat the command when its pods with GPUs have ended"
+            yield Deed(STAYS, shown("Node", node), why)
+        else:
+            patch = {"metadata": {"labels": {PLUGIN_CONFIG: None}, "annotations": {SHARING_CONFIG: None}}}
+            yield cluster.change("Node", f"{NODES}/{name}", node, patch, what)
+
+
 def _marks(cluster: Cluster) -> Iterator[Deed]:
     """Our annotations; they have no effect without the controller."""
     for kind, marks in MARKS.items():
         group, _, plural = LISTS[kind].rpartition("/")
         for found in cluster.objects(LISTS[kind], kind):
             held = sorted(marks & (meta_of(found).get("annotations") or {}).keys())
+            if kind == "Node" and _turned(found):
+                held.remove(SHARING_CONFIG)
             if held:
                 place = f"{NODES}/{meta_of(found)['name']}" if kind == "Node" else in_namespace(group, plural)(found)
                 patch = {"metadata": {"annotations": dict.fromkeys(held)}}

@@ -33,7 +33,7 @@ OWN = {"pods/eviction", "configmaps", "provisioningrequests", "podtemplates"}
 
 
 @pytest.mark.parametrize(
-    ("kinds_on", "kept"), [([], 10), (["admit"], 5), (["provision"], 1), (["ceiling"], 1), (["evict"], 2)]
+    ("kinds_on", "kept"), [([], 11), (["admit"], 5), (["provision"], 1), (["ceiling"], 1), (["evict"], 2)]
 )
 def test_the_upkeep_needs_the_rights_of_its_kinds(kinds_on: list[str], kept: int) -> None:
     """Without those of admissions our check is not answered by anybody, and no node gets a label of ours."""

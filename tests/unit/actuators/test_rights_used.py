@@ -14,6 +14,7 @@ from tests.kits.autoscaler_kit import Autoscaler
 from tests.kits.mig_kit import Scene
 from tests.kits.rights_kit import Right, Rights, granted, without_names
 from tests.kits.scaling_kit import Scaling
+from tests.kits.sharing_kit import SharingScene
 from tests.unit.actuators import (
     test_admission_check,
     test_job_width,
@@ -27,13 +28,14 @@ from tests.unit.actuators import (
     test_saving,
     test_service_ceiling,
     test_service_scale,
+    test_sharing_config,
     test_writing,
 )
 
 
 @pytest.fixture(scope="module")
-def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rights, Rights]:
-    """What was asked for, on the cluster with Kueue and on the one with the GPU operator."""
+def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rights, ...]:
+    """What was asked for, on the cluster with Kueue and on those with the GPU operator."""
     test_admission_check.test_a_gang_starts_whole_at_its_place(acting)
     test_kueue_levers.test_a_moved_gang_returns_to_our_check(acting)
     test_kueue_levers.test_preempted_work_stays_out_until_it_is_admitted_again(acting)
@@ -63,11 +65,14 @@ def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig
     scene = Scene(tmp_path_factory.mktemp("rights"))
     test_mig_config.test_a_gpu_is_cut_and_the_other_one_keeps_its_geometry(scene)
     scene.close()
-    return acting.rights, scene.rights
+    sharing = SharingScene(tmp_path_factory.mktemp("sharing"))
+    test_sharing_config.test_an_empty_node_is_turned_and_turned_back(sharing)
+    sharing.close()
+    return acting.rights, scene.rights, sharing.rights
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_a_kind_of_instruction_uses_each_of_its_rights(asked: tuple[Rights, Rights], kind: str) -> None:
+def test_a_kind_of_instruction_uses_each_of_its_rights(asked: tuple[Rights, ...], kind: str) -> None:
     """And the server refuses nothing that it asks for."""
     used = set[Right]().union(*(each.used[kind] for each in asked))
     assert set[Right]().union(*(each.refused[kind] for each in asked)) == set()
@@ -75,7 +80,7 @@ def test_a_kind_of_instruction_uses_each_of_its_rights(asked: tuple[Rights, Righ
     assert without_names(used, kind) - granted(kind) == set()
 
 
-def test_kinds_whose_writes_name_no_version_only_recommend_without_the_fence(asked: tuple[Rights, Rights]) -> None:
+def test_kinds_whose_writes_name_no_version_only_recommend_without_the_fence(asked: tuple[Rights, ...]) -> None:
     """A write that names one is refused once the next leader has written its object; the others need the policy."""
     found = {kind for rights in asked for kind, writes in rights.unversioned.items() if writes}
     assert found == WITHOUT_VERSION == {"evict", "resize", "provision"}

@@ -14,6 +14,7 @@ from apiserver.actors.timing import PLUGIN_MOUNT_S
 from apiserver.cluster import cluster
 from apiserver.timeline import Timeline
 from apiserver.users import ADMIN
+from autopilot.core.sharing.apart import lands_apart
 
 Obj = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -154,3 +155,17 @@ def test_entries_are_read_as_the_plugin_reads_them() -> None:
     for text in ("[", "sharing: 3", f"sharing: {{mps: {{resources: [{{name: {GPU}, replicas: 1}}]}}}}"):
         with pytest.raises(BadConfigError):
             plugin_config_of(text)
+
+
+@pytest.mark.parametrize(("held", "apart"), [(0, True), (1, True), (2, False)])
+def test_shares_land_apart_where_the_core_says_so(held: int, apart: bool) -> None:
+    """One GPU has `held` shares given out more than the other."""
+    scene = Scene()
+    scene.want("four")
+    scene.options.packed = True
+    for number in range(held):
+        scene.pod(f"first-{number}")
+    scene.options.packed = False
+    assert scene.pod("pair", 2) == "Running"
+    given = list(scene.plugin.devices("n1").values())[-1]
+    assert (len({each.partition("::")[0] for each in given}) == 2) == apart == lands_apart((held, 0), 4, 2)
