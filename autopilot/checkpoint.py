@@ -1,7 +1,6 @@
 """Checkpoints on request, for training programs in a pod of a cluster managed by gpu-autopilot.
 
-It uses the standard library of Python 3.9 and newer only. Copy this file into an image, under any name.
-docs/checkpoints.md has a training loop with it, and the annotations, the volume and the rights for the pod.
+Copy this file into an image, under any name: it needs Python 3.9 and its standard library only (docs/checkpoints.md).
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ PREFIX = "gpu-autopilot.io/"
 REQUEST = PREFIX + "checkpoint-request"  # JSON: id, deadline (seconds since 1970, or RFC 3339)
 ACK = PREFIX + "checkpoint-ack"  # JSON: id, step, path, at (seconds since 1970)
 HEARTBEAT, MODEL_FLOPS = PREFIX + "heartbeat", PREFIX + "model-flops-s"  # time of the newest step (s), and its FLOP/s
-LAST_CHECKPOINT = PREFIX + "last-checkpoint"  # completion of the newest checkpoint, in seconds since 1970
+LAST_CHECKPOINT, PAUSED = PREFIX + "last-checkpoint", PREFIX + "paused"  # seconds since 1970; "true" at a boundary
 EXIT_STOPPED = 143  # 128 + SIGTERM: exit status of a program stopped before its end. 0 completes its Job
-ANNOTATIONS_FILE = "/etc/podinfo/annotations"
-ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+ANNOTATIONS_FILE, ACCOUNT_FOLDER = "/etc/podinfo/annotations", "/var/run/secrets/kubernetes.io/serviceaccount"
 GRACE_S = 30.0  # terminationGracePeriodSeconds of a pod without its own
 LATE_S = 600.0  # a request whose deadline passed longer ago was given up by its sender: it is not answered
-CHECK_S = 1.0  # least time between two looks at the file; the kubelet refreshes it about once a minute
-HEARTBEAT_S = 60.0  # least time between two written heartbeats
+CHECK_S, HEARTBEAT_S = 1.0, 60.0  # least time between two looks at the file, and between two written heartbeats
 RETRY_S, MOST_RETRY_S = 1.0, 30.0  # pause after a failed attempt to write; each next one is twice as long
 TIMEOUT_S = 5.0  # of a request to the API server, in its own thread; and of the last attempt when the process ends
 MOST_BYTES = 512 * 1024  # an object holds at most 256 KiB of annotations; escaped text is longer
@@ -227,6 +224,8 @@ class Trainer:
         self._asked_s = self._save_s = math.nan  # since when a save is due, and what the last one took
         self._looks, self._stopped, self._last_saved = 0, False, False  # looks: calls since the newest report of a step
         self._any_rank: Vote = bool
+        self.hold: Callable[[], object] = bool  # that of checkpoint_hook.Pause, where requests come with a token
+        self._paused: bool | None = None  # None: it has no such requests
         self._before: Any = None  # the handler of SIGTERM replaced by ours
         # SIGTERM to a forked child waits until the handler is reset: Python would forget it
         hold = functools.partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGTERM})
@@ -235,6 +234,7 @@ class Trainer:
 
     def should_checkpoint(self) -> bool:
         """True if a checkpoint is due now: a request waits, or SIGTERM came and the grace suffices for a save."""
+        self.hold()
         self._looks += 1
         due = self._on_any_rank(self._due())
         if not due or math.isnan(self._asked_s):
@@ -245,9 +245,8 @@ class Trainer:
         with self._lock:
             due, left_s = self.request() is not None, self.grace_left_s()
             if left_s < math.inf:
-                step_is_new = self._ack is None or self._ack.step != self._step
-                due |= (step_is_new or self._looks > (self._beat_s > 0)) and not self._last_saved
-                due &= not self._save_s > left_s
+                is_new = self._ack is None or self._ack.step != self._step or self._looks > (self._beat_s > 0)
+                due = (due or (is_new and not self._last_saved)) and not self._save_s > left_s
             return due and self._saving is None
 
     def _on_any_rank(self, flag: bool) -> bool:
@@ -278,10 +277,9 @@ class Trainer:
         """A request received in another way than by annotation. False while another one waits."""
         with self._lock:
             waiting = self.request()
-            if waiting is not None and waiting.id != request.id:
-                return False
-            self._requests[0] = request
-            return True
+            taken = waiting is None or waiting.id == request.id
+            self._requests[0] = request if taken else self._requests[0]
+            return taken
 
     def watch_sigterm(self, grace_s: float = GRACE_S, any_rank: Vote = bool) -> None:
         """Take SIGTERM as a request, in the main thread. An earlier handler is still called.
@@ -382,10 +380,18 @@ class Trainer:
                 self._beat_s = now_s
                 self._write_metrics()
                 self._writer.put(self._beat(), at_once=False)
+        self.hold()
+
+    def report_paused(self, paused: bool) -> None:
+        """Report that the program waits at a step boundary, or goes on; its heartbeat does not grow old meanwhile."""
+        with self._lock:
+            self._paused, self._step_at_s = paused, self._now_s()
+            self._write_metrics()
+            self._writer.put({PAUSED: str(paused).lower(), **(self._beat() if self._beat_s > 0 else {})}, at_once=False)
 
     def metrics(self) -> str:
         """Acknowledgement and heartbeat in the text format of Prometheus."""
-        return metrics_text(self._ack, self._step, self._step_at_s, self._pod.namespace, self._pod.name)
+        return str(_hook().metrics_text(self._ack, self._step, self._step_at_s, self._pod, self._paused))
 
     def flush(self, timeout_s: float = TIMEOUT_S) -> bool:
         """True if the API server has every report, after one more attempt or `timeout_s`. It is called at exit."""
@@ -397,9 +403,8 @@ class Trainer:
     def _send(self, values: Mapping[str, str]) -> bool:
         problem = self._pod.annotate(values)
         if problem:
-            self._warn(
-                f"cannot annotate the pod: {problem}{f'; {self._metrics_file} has it' * bool(self._metrics_file)}"
-            )
+            there = f"; {self._metrics_file} has it" if self._metrics_file else ""
+            self._warn(f"cannot annotate the pod: {problem}{there}")
         return not problem
 
     def _write_metrics(self) -> None:
@@ -421,11 +426,6 @@ class Trainer:
 
 def _hook() -> Any:  # the second file, from the folder or package of this one
     return importlib.import_module(f"{__package__}.checkpoint_hook" if __package__ else "checkpoint_hook")
-
-
-def metrics_text(*report: Any) -> str:
-    """`checkpoint_hook.metrics_text`: a report of a `Trainer` in the text format of Prometheus."""
-    return str(_hook().metrics_text(*report))
 
 
 @functools.cache

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import numpy as np
 import pytest
 
-from autopilot import checkpoint
+from autopilot import checkpoint, checkpoint_hook
 from autopilot.core.hardware import dcgm
 from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.snapshot import Topology
@@ -217,6 +218,7 @@ def test_each_generation_of_names_and_labels_is_read(text: str, labels: str) -> 
             "fb_used_mib": 1000,
             "power_w": 500,
             "video_ratio": 0.25,
+            "duty_ratio": 0.9,
         }
     )
     assert set(scanner.owned().owners) == {("n", "p", "c")}
@@ -232,7 +234,8 @@ def test_series_of_links_and_switches_are_no_gpus(label: str) -> None:
 def test_training_programs_report_by_the_names_that_are_asked_for() -> None:
     """The text of the library has the metrics of the queries."""
     names = ("gpu_autopilot_checkpoint_timestamp_seconds", "gpu_autopilot_heartbeat_timestamp_seconds")
-    text = checkpoint.metrics_text(checkpoint.Ack("1", 5, "/p", 90.0), 7, 95.0, "team", "p")
+    pod = SimpleNamespace(namespace="team", name="p")
+    text = checkpoint_hook.metrics_text(checkpoint.Ack("1", 5, "/p", 90.0), 7, 95.0, pod)
     told = {name: line.rpartition(" ")[2] for name in names for line in text.splitlines() if line.startswith(name)}
     asked: list[str] = []
 
