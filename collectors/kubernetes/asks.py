@@ -61,6 +61,7 @@ class Ask:
     problem: str = ""
     milli: int = 0
     named: tuple[tuple[str, int], ...] = ()
+    shares: bool = False  # it requests shares of GPUs by their own name
 
     @property
     def any_gpu(self) -> bool:
@@ -133,6 +134,7 @@ def _ask(wanted: frozenset[tuple[str, Any]]) -> Ask:
         cpu_milli=round(total.get("cpu", 0.0) * 1000),
         memory_mib=int(-(-total.get("memory", 0.0) // (1 << 20))),
         problem=problem,
+        shares=total.get(SHARED, 0.0) >= 1,
     )
 
 

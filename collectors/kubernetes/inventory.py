@@ -137,14 +137,14 @@ class Nodes:
         return slots.facts.gpu_mib if slots is not None else 0
 
     def share(self, pod: PodFacts) -> int:
-        """The pod's thousandths of each GPU of its node."""
+        """Thousandths of each GPU requested by the pod; whole ones are whole also where it gets shares of them."""
         slots = self.slots.get(pod.pod.spec.node_name)
         if slots is None:
             return GPU_MILLI
         if pod.parts.gpus:
             return pod.parts.share(slots.facts.gpu_mib) or GPU_MILLI
         named = slots.facts.part_milli(pod.parts.named[0][1]) if pod.parts.named else 0
-        return named or GPU_MILLI // slots.facts.replicas
+        return named or (GPU_MILLI // slots.facts.replicas if pod.ask.shares else GPU_MILLI)
 
     def give(self, node: str, pod: str, ask: Ask, *, leaving: bool = False) -> None:
         """A pod holds GPUs of a node, and may be about to leave."""
@@ -335,6 +335,8 @@ class Nodes:
             hints=[self.hints.of_node(self.objects[each.name]) for each in facts],
             mig_fixed=[each.mig_fixed or each.name in self.alone for each in facts],
             boot=np.array([each.boot for each in facts], object),
+            sharing=[each.sharing for each in facts],
+            replicas=[each.replicas for each in facts],
         )
         return table
 

@@ -17,9 +17,11 @@ from autopilot.contract.node_conditions import BAD, harmless
 from autopilot.contract.notes import read_json, read_record, shown
 from autopilot.contract.words_to_stay import stays
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
+from autopilot.core.model.objects import Sharing
 from autopilot.core.model.snapshot import GPU_MILLI, Recut
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, MIG, SHARED, SUFFIX, is_gpu
+from collectors.kubernetes.node_sharing import sharing_of
 from collectors.kubernetes.notices import announced
 from collectors.kubernetes.products import PRODUCT, first_label, model_by_labels, same_model
 from collectors.kubernetes.sharing import NONE, Layer, layer_of, shared_by, unread
@@ -109,7 +111,8 @@ class NodeFacts:
     gpus: int  # physical
     cut: int  # of them in MIG mode
     usable: int  # whole GPUs offered by the device plugin, as GPUs
-    replicas: int  # pods sharing one GPU by time slicing; 1: none
+    replicas: int  # pods sharing one GPU; 1: none
+    sharing: Sharing
     profiles: tuple[tuple[str, int], ...]  # MIG instances by profile
     geometry: tuple[tuple[tuple[str, int], ...] | None, ...]  # of each GPU (None: not in MIG mode); (): unknown
     instances_as_gpus: str  # profile of the instances offered as nvidia.com/gpu (strategy single); "": none
@@ -185,6 +188,10 @@ def facts_of(
     model, gpu_mib = model_by_labels(node, layer, problems)
     offered = _offered(node, problems)
     gpus, cut, usable, replicas, profiles, single = _counts(node, model, product, layer, offered, problems, named)
+    sharing = Sharing.WHOLE
+    if offered and not (layer.barred or single or profiles):
+        sharing, unlike = sharing_of(node, offered, layer, replicas)
+        problems += unlike
     by_claims = not offered and named > 0  # dynamic resource allocation
     if by_claims:
         gpus, cut, usable = named, 0, named
@@ -204,6 +211,7 @@ def facts_of(
         cut=cut,
         usable=usable,
         replicas=replicas,
+        sharing=sharing,
         profiles=profiles,
         geometry=_geometry(node, gpus, cut, profiles),
         instances_as_gpus=single,

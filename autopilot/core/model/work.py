@@ -101,6 +101,13 @@ def whole_gpus(work: WorkloadTable, rows: I32 | int = EVERY) -> Bools:
     return np.asarray((work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0))
 
 
+def on_shares(snapshot: ClusterSnapshot) -> Bools:
+    """True for work that requested whole GPUs and holds shares of them. Shape [workloads]."""
+    held, found = snapshot.placements, np.zeros(len(snapshot.workloads.id), np.bool_)
+    found[held.workload[(held.instance < 0) & (held.milli < GPU_MILLI)]] = True
+    return found & whole_gpus(snapshot.workloads)
+
+
 def gpu_parts(work: WorkloadTable, rows: I32 = EVERY) -> F64:
     """GPUs in one unit of a gang's width: a share is its part of a GPU, anything else is 1."""
     return np.where(work.gpu_milli[rows] > 0, work.gpu_milli[rows] / GPU_MILLI, 1.0)

@@ -25,7 +25,7 @@ from autopilot.core.intake.usage.contradiction import contradicted, copying, mem
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Evidence, NoteCode
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State
-from autopilot.core.model.work import whole_gpus
+from autopilot.core.model.work import on_shares, whole_gpus
 
 COVERED = 0.9
 """Share of the samples of a window that must be present: a missing scrape is not idleness."""
@@ -68,7 +68,7 @@ def at_work(snapshot: ClusterSnapshot, policy: Policy, now_s: float) -> Bools:
 def judged(snapshot: ClusterSnapshot) -> Bools:
     """Gangs open to judgement: running batch work on several whole GPUs, if SM and memory activity are measured.
 
-    Its GPUs must be known. Shape [workloads].
+    Its GPUs must be known, and its own: DCGM copies the activity of a shared GPU to each sharer. Shape [workloads].
     """
     work, held, table = snapshot.workloads, snapshot.placements, snapshot.telemetry
     if not table.windows_s or not len(held.gpu) or not {"sm_active_ratio", "dram_active_ratio"} <= set(table.signals):
@@ -78,6 +78,7 @@ def judged(snapshot: ClusterSnapshot) -> Bools:
         & (work.slo_class == SloClass.BATCH)
         & (work.service < 0)
         & whole_gpus(work)
+        & ~on_shares(snapshot)
         & ~work.excluded
     )
     gpus = np.bincount(held.workload, minlength=len(work.id))

@@ -31,7 +31,7 @@ from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import Mode
 from autopilot.core.model.records import About, Code, Evidence, Note
-from autopilot.core.model.snapshot import Bools, Gate, State
+from autopilot.core.model.snapshot import GPU_MILLI, Bools, Gate, State
 from autopilot.core.model.stops import StopReason
 from autopilot.core.model.work import holding_mask, stoppable_mask, whole_gpus
 from autopilot.core.placement.whatif import Layout
@@ -270,7 +270,7 @@ def _elsewhere(ctx: Context, row: int, doomed: Bools) -> Layout | None:
     layout = ctx.whatif.layout_of(row)
     stays = ~doomed[gpus.node[layout.gpu]]
     member, least = max(int(work.gpus_per_member[row]), 1), max(int(work.min_gpus[row]), 1)
-    if row in ctx.members or not whole_gpus(work, row):
+    if row in ctx.members or not whole_gpus(work, row) or (layout.milli < GPU_MILLI).any():
         return None
     if not least <= int(stays.sum()) < len(layout) or int(stays.sum()) % member:
         return None

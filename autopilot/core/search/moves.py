@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, I64, Bools, State
-from autopilot.core.model.work import whole_gpus
+from autopilot.core.model.work import on_shares, whole_gpus
 from autopilot.core.placement.shapes import Shape, saves_mask, suited_nodes
 from autopilot.core.planning.context import Context
 from autopilot.core.quota.rules.base import RankedTarget, Target
@@ -238,7 +238,7 @@ def all_movers(ctx: Context) -> Movers:
     rows, gpus, cost = rows[order], gpus[order], cost[order]
     rank = np.unique(work.priority[rows], return_inverse=True)[1].astype(np.int32)
     columns = Columns(rows.tolist(), holdings_of(ctx.whatif, rows), rank, cost) if len(rows) > MANY else None
-    whole = whole_gpus(work, rows)
+    whole = whole_gpus(work, rows) & ~on_shares(ctx.observation.snapshot)[rows]
     member_gpus = np.where(whole, np.minimum(np.maximum(work.gpus_per_member[rows], 1), gpus), 0.0)
     return Movers(
         [movable[place] for place in order.tolist()],

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autopilot.core.model.snapshot import GPU_MILLI, I32, State
-from autopilot.core.model.work import whole_gpus
+from autopilot.core.model.work import on_shares, whole_gpus
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit, Shape, shape_of
 from autopilot.core.planning.context import Context
@@ -53,7 +53,7 @@ def waiting(ctx: Context, at: int) -> Elastic:
 def running(ctx: Context) -> list[Elastic]:
     """Running gangs below their full width that may grow."""
     whatif, work = ctx.whatif, ctx.observation.snapshot.workloads
-    whole = whole_gpus(work) & np.isnan(work.stale_since_s)
+    whole = whole_gpus(work) & ~on_shares(ctx.observation.snapshot) & np.isnan(work.stale_since_s)
     elastic = np.flatnonzero(
         (work.state == State.RUNNING) & (work.min_gpus < work.gpus) & whole & ~work.excluded & ~work.stuck
     )

@@ -158,14 +158,17 @@ def work_activity(snapshot: ClusterSnapshot, entity: I8, now_s: float) -> Holdin
     """The verdict on each workload.
 
     Work that starts, saves, waits for a member of its gang, or runs for less than the window is not judged: `UNKNOWN`.
-    Work on assumed GPUs (`PlacementTable.assumed`) is not judged either.
+    Work on assumed GPUs (`PlacementTable.assumed`) is not judged either. The counters of a GPU with several holders are
+    the device's, copied to each: its activity is that of none of them, and only its rest is weak evidence on all.
     """
     work = snapshot.workloads
     count, parts = len(work.id), parts_of(snapshot)
     rows, code = parts.workload, entity[parts.entity].copy()
     holders = np.bincount(parts.entity, minlength=len(entity))
+    several = holders[parts.entity] > 1
     code[parts.assumed] = Activity.UNKNOWN
-    code[(parts.shared | (holders[parts.entity] > 1)) & (code == Activity.IDLE)] = Activity.ESTIMATED
+    code[several & (code == Activity.BUSY)] = Activity.UNKNOWN
+    code[(parts.shared | several) & (code == Activity.IDLE)] = Activity.ESTIMATED
     part = parts.units / GPU_UNITS
     found = combine(code, rows, count)
     length_s = max(snapshot.telemetry.windows_s, default=0.0)

@@ -58,12 +58,12 @@ def test_instances_of_the_single_strategy_are_asked_for_as_gpus() -> None:
 
 def test_a_time_sliced_gpu_is_shared() -> None:
     """Four pods share one GPU; each holds a quarter."""
-    labels = {"nvidia.com/gpu.replicas": "4"}
+    labels = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
     shared = node("n1", 1, product="NVIDIA-L40S-SHARED", capacity={"nvidia.com/gpu": "4"}, labels=labels)
     inventory, work = Seen(shared, *[pod(f"p{k}", 1, node="n1") for k in range(3)]).tables()
     assert len(inventory.gpus.uuid) == 1
     assert work.placements.milli.tolist() == [250, 250, 250]
-    assert row(work, "team/p0")["gpu_milli"] == 250
+    assert row(work, "team/p0")["gpu_milli"] == 0  # it requested a whole GPU
 
 
 def test_a_node_whose_geometry_changes_is_known_by_its_label() -> None:

@@ -79,6 +79,13 @@ def test_who_is_not_looked_at(columns: dict[str, Any]) -> None:
     assert not doing_nothing(snap, EAGER).any()
 
 
+def test_a_gang_on_shares_is_not_looked_at() -> None:
+    """The counters of a shared GPU are those of all its sharers."""
+    snap = measured(training(), dict.fromkeys(range(4), 0.0)).snapshot
+    snap = replace(snap, placements=replace(snap.placements, milli=snap.placements.milli // 2))
+    assert not doing_nothing(snap, EAGER).any()
+
+
 def test_a_hung_gang_is_stopped_after_its_time_once_and_then_left() -> None:
     """The window covers half an hour; the silence must last an hour in all. After one restart the gang is left, with a
     note.

@@ -124,6 +124,21 @@ def test_a_shared_gpu_is_weak_evidence() -> None:
     assert verdicts(measured(snap, {})) == [Activity.ESTIMATED, Activity.ESTIMATED]
 
 
+@pytest.mark.parametrize(
+    ("holders", "busy", "found"),
+    [
+        ("ab", True, [Activity.UNKNOWN, Activity.UNKNOWN]),
+        ("ab", False, [Activity.ESTIMATED, Activity.ESTIMATED]),
+        ("a", True, [Activity.BUSY]),
+    ],
+)
+def test_the_activity_of_a_shared_gpu_is_that_of_no_sharer(holders: str, busy: bool, found: list[Activity]) -> None:
+    """DCGM copies it to each of them, also where they requested whole GPUs; alone on its share work is at work."""
+    snap = snapshot("1x8", [holds(name, 1, [0], start_s=0.0) for name in holders])
+    snap = replace(snap, placements=replace(snap.placements, milli=np.full(len(holders), 500, np.int32)))
+    assert verdicts(measured(snap, {0: {"sm_active_ratio": 0.9, "power_w": 350.0}} if busy else {})) == found
+
+
 def test_without_telemetry_nothing_is_known() -> None:
     """An empty table is no evidence."""
     assert verdicts(snapshot("1x8", ONE)) == [Activity.UNKNOWN]

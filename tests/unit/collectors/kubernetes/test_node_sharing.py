@@ -1,0 +1,76 @@
+"""The mechanism that shares the GPUs of a node, and labels that contradict the offer of its plugin."""
+
+from __future__ import annotations
+
+import pytest
+
+from autopilot.core.model.objects import Sharing
+from tests.kits.kube_objects import Json, node, pod
+from tests.unit.collectors.kubernetes.view import Seen, held, reasons, row
+
+STRATEGY, REPLICAS = "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas"
+PLAIN, MARKED = "NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-80GB-HBM3-SHARED"
+SLICED, CLIENTS = {STRATEGY: "time-slicing", REPLICAS: "4"}, {STRATEGY: "mps", REPLICAS: "2"}
+GKE = {
+    "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
+    "cloud.google.com/gke-max-shared-clients-per-gpu": "4",
+    "cloud.google.com/gke-accelerator-count": "8",
+}
+
+
+@pytest.mark.parametrize(
+    ("product", "labels", "offered", "sharing", "replicas"),
+    [
+        (PLAIN, {STRATEGY: "none"}, "8", Sharing.WHOLE, 1),
+        (MARKED, SLICED, "32", Sharing.TIME_SLICING, 4),
+        (MARKED, CLIENTS, "16", Sharing.MPS, 2),
+        (PLAIN, GKE, "32", Sharing.TIME_SLICING, 4),
+        (MARKED, {REPLICAS: "4"}, "32", Sharing.WHOLE, 4),  # by a mechanism that it does not state
+        (MARKED, SLICED, "28", Sharing.TIME_SLICING, 4),  # the plugin lost a GPU
+    ],
+)
+def test_labels_and_offer_prove_the_mechanism(
+    product: str, labels: Json, offered: str, sharing: Sharing, replicas: int
+) -> None:
+    """Of the device plugin and of GKE; the node stays open."""
+    inventory, _ = Seen(node("n1", 8, product=product, labels=labels, capacity={"nvidia.com/gpu": offered})).tables()
+    nodes = inventory.nodes
+    assert (nodes.sharing.tolist(), nodes.replicas.tolist(), nodes.cordoned.tolist()) == (
+        [sharing],
+        [replicas],
+        [False],
+    )
+
+
+@pytest.mark.parametrize(
+    ("product", "labels", "offered", "why"),
+    [
+        (MARKED, SLICED, "8", "4 pods for each GPU, and its plugin offers 8 of 8 GPUs"),
+        (PLAIN, {STRATEGY: "mps"}, "8", "each of its GPUs is offered once"),
+        (MARKED, {}, "8", "its product is"),
+        (MARKED, {STRATEGY: "none", REPLICAS: "4"}, "32", "states no sharing, and 4 pods share"),
+    ],
+)
+def test_a_contradiction_closes_the_node(product: str, labels: Json, offered: str, why: str) -> None:
+    """While labels and offer differ nothing new starts there, and a gap says why."""
+    seen = Seen(node("n1", 8, product=product, labels=labels, capacity={"nvidia.com/gpu": offered}))
+    batch = seen.batch()
+    assert batch.inventory is not None
+    assert batch.inventory.nodes.cordoned.tolist() == [True]
+    assert batch.inventory.nodes.sharing.tolist() == [Sharing.WHOLE]
+    (reason,) = reasons(batch, "sharing")
+    assert why in reason
+
+
+def test_whole_gpus_that_are_shares_stay_a_request_for_whole_ones() -> None:
+    """Each on another GPU as far as no source names them; a request for shares by their own name is one for parts."""
+    seen = Seen(
+        node("n1", 2, product=MARKED, labels=SLICED, capacity={"nvidia.com/gpu": "8"}),
+        pod("two", 2, node="n1"),
+        node("n2", 1, labels=SLICED, capacity={"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "4"}),
+        pod("part", 1, node="n2", resource="nvidia.com/gpu.shared"),
+    ).tables()
+    found = {name: row(seen[1], f"team/{name}") for name in ("two", "part")}
+    assert [(each["gpus"], each["gpu_milli"]) for each in found.values()] == [(2, 0), (1, 250)]
+    assert len(set(held(seen, "team/two"))) == 2
+    assert seen[1].placements.milli.tolist() == [250] * 3
