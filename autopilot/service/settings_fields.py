@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from autopilot.contract.sharing_configs import SHARING_WORD
 from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.units import parse_duration_s
@@ -72,6 +73,9 @@ Address = Annotated[str, AfterValidator(_address)]
 SecureAddress = Annotated[str, AfterValidator(check_secure)]
 """By HTTPS, or on this machine; kept as it is written."""
 Origin = Annotated[str, AfterValidator(_origin)]
+SharingKey = Annotated[str, Field(pattern="^[-._a-zA-Z0-9]{1,63}$")]
+"""A key of a ConfigMap that is also the value of a label."""
+SharingText = Annotated[str, Field(pattern=SHARING_WORD)]
 
 
 class Section(BaseModel):

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from autopilot.contract import node_conditions
+from autopilot.contract.sharing_configs import configs_of
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.ports import Actuator, Collector, PolicySource
 from autopilot.kube.access import Access, Address
@@ -87,6 +88,7 @@ def kubernetes_site(
         resizes=may_resize(settings),
         approvals=settings.approve_on_work,
         bad=node_conditions.pairs(settings.node_conditions),
+        sharing=configs_of(settings.sharing_configs),
     )
     collector = kind(cluster, options, skew_s=lambda: 0.0 if one_clock else transport.skew_s)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autopilot.contract.node_conditions import BAD
-from autopilot.core.model.objects import SubjectKind
+from autopilot.core.model.objects import SharingConfig, SubjectKind
 from autopilot.core.model.records import Batch, Gap, Instruction, Listing
 from autopilot.core.model.snapshot import Topology
 from collectors.attribution import Sightings
@@ -53,11 +53,11 @@ _LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The choices of an operator. `topology`: the label of a level (island, leaf, block, zone), before the usual ones.
+    """The choices of an operator. `topology`: label of a level (island, leaf, block, zone), before the usual ones.
 
     `acts`: the controller acts on this cluster. It then starts only the work waiting for it, and gangs have all members
-    or none unless a lever can change their width. `resizes`: such a lever exists. `approvals`: owners approve actions
-    on their own work by annotation. `bad`: type and status of node conditions barring new work.
+    or none, unless a lever changes their width (`resizes`). `approvals`: owners approve by annotation on their work.
+    `bad`: type and status of node conditions barring new work. `sharing`: configurations to which nodes may be turned.
     """
 
     topology: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +65,7 @@ class Options:
     resizes: bool = False
     approvals: bool = False
     bad: frozenset[tuple[str, str]] = BAD
+    sharing: tuple[SharingConfig, ...] = ()
 
 
 class KubernetesCollector:
@@ -85,7 +86,7 @@ class KubernetesCollector:
         self.hardware = hardware
         constraints = Constraints()
         self._around = Surroundings(constraints)
-        self._nodes = Nodes(self.name, constraints, bad=self._options.bad)
+        self._nodes = Nodes(self.name, constraints, bad=self._options.bad, configs=self._options.sharing)
         self._around.hints = self._nodes.hints
         self._gangs = Gangs(self.name, self._nodes, self._around, unreadable=self._nodes.unreadable)
         self._kueue = kueue.Objects()
@@ -348,8 +349,7 @@ class KubernetesCollector:
 
     def _tree_now(self) -> QueueTree:
         """The queue tree of the cluster's engine; built again after changes of its objects."""
-        plain = not self._kueue.cluster_queues and not self._kai
-        namespaces = self._namespaces
+        plain, namespaces = not self._kueue.cluster_queues and not self._kai, self._namespaces
         if self._tree is None or (plain and self._gangs.dirty):  # else no gang came or went
             namespaces = tuple(sorted({gang.namespace for gang in self._gangs.gangs.values()}))
         if self._tree is not None and not (plain and namespaces != self._namespaces):

@@ -11,6 +11,7 @@ import numpy as np
 from autopilot.contract.node_conditions import BAD
 from autopilot.contract.notes import shown
 from autopilot.core.hardware.mig_facts import MODELS
+from autopilot.core.model.objects import SharingConfig
 from autopilot.core.model.records import Gap, Inventory
 from autopilot.core.model.snapshot import GPU_MILLI, GpuTable, InstanceTable, Names, NodeTable, Recut, empty, make
 from collectors.kubernetes import devices, instances, kinds, nodes
@@ -20,6 +21,7 @@ from collectors.kubernetes.constraints import Constraints, NodeIndex, restrictin
 from collectors.kubernetes.devices import Gpu
 from collectors.kubernetes.gangs import PodFacts
 from collectors.kubernetes.hints import Hints
+from collectors.kubernetes.node_sharing import offers_of
 from collectors.kubernetes.nodes import NodeFacts
 from collectors.kubernetes.notices import Notices
 from collectors.kubernetes.places import Slots
@@ -42,6 +44,7 @@ class Nodes:
     topology: Topology = field(default_factory=lambda: dict(nodes.TOPOLOGY))
     hints: Hints = field(default_factory=Hints)
     bad: frozenset[tuple[str, str]] = BAD  # conditions against new work
+    configs: tuple[SharingConfig, ...] = ()  # of sharing, to which nodes can be turned
     objects: dict[str, Node] = field(default_factory=dict)  # by name
     slots: dict[str, Slots] = field(default_factory=dict)  # by name
     known: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)  # GPUs named by a source, by node
@@ -298,7 +301,7 @@ class Nodes:
         known = [p.name for model in MODELS if model.name in self.models for p in model.profiles]
         profiles = tuple(dict.fromkeys([*known, *sorted(offered)]))
         asked = self.constraints
-        names = Names(self.models, pools, (), profiles, tuple(asked.labels), tuple(asked.selectors))
+        names = Names(self.models, pools, (), profiles, tuple(asked.labels), tuple(asked.selectors), self.configs)
         self._gaps = tuple(self._find_gaps(ordered))
         sizes = [len(each.gpus) for each in ordered]
         firsts = [0, *accumulate(sizes)]
@@ -337,6 +340,7 @@ class Nodes:
             boot=np.array([each.boot for each in facts], object),
             sharing=[each.sharing for each in facts],
             replicas=[each.replicas for each in facts],
+            sharing_offers=[offers_of(self.objects[each.name], self.configs) if each.turns else 0 for each in facts],
         )
         return table
 

@@ -6,10 +6,11 @@ where replicas keep the name of the GPU. While a plugin restarts with another co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autopilot.contract.notes import shown
-from autopilot.core.model.objects import Sharing
+from autopilot.contract.words_to_stay import stays
+from autopilot.core.model.objects import Sharing, SharingConfig
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, SHARED
 from collectors.kubernetes.sharing import COUNT, GKE, PRODUCT, REPLICAS, Layer
@@ -49,3 +50,20 @@ def sharing_of(
     if not why:
         return found, ()
     return Sharing.WHOLE, (("sharing", f"{why}; until they agree it gets no new work"),)
+
+
+def turns(node: Node, layer: Layer, cut: int) -> bool:
+    """True if the device plugin of a node can be turned to another configuration of sharing.
+
+    False without NVIDIA's feature discovery, under a layer of somebody else, with `cut` GPUs in MIG mode, and where the
+    owner of the node keeps it as it is.
+    """
+    offered = node.status.capacity or {}
+    known = quantity.whole(node.metadata.label(COUNT)) and {GPU, SHARED} & offered.keys()
+    return bool(known) and not layer.name and not cut and not stays(node.metadata.annotations)
+
+
+def offers_of(node: Node, configs: Sequence[SharingConfig]) -> int:
+    """The configurations of a node that turns, as a bit set. The plugin refuses MPS beside the MIG strategy `mixed`."""
+    mixed = node.metadata.label("nvidia.com/mig.strategy") == "mixed"
+    return sum(1 << at for at, each in enumerate(configs) if not (mixed and each.sharing == Sharing.MPS))

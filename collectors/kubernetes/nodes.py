@@ -21,7 +21,7 @@ from autopilot.core.model.objects import Sharing
 from autopilot.core.model.snapshot import GPU_MILLI, Recut
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, MIG, SHARED, SUFFIX, is_gpu
-from collectors.kubernetes.node_sharing import sharing_of
+from collectors.kubernetes.node_sharing import sharing_of, turns
 from collectors.kubernetes.notices import announced
 from collectors.kubernetes.products import PRODUCT, first_label, model_by_labels, same_model
 from collectors.kubernetes.sharing import NONE, Layer, layer_of, shared_by, unread
@@ -113,6 +113,7 @@ class NodeFacts:
     usable: int  # whole GPUs offered by the device plugin, as GPUs
     replicas: int  # pods sharing one GPU; 1: none
     sharing: Sharing
+    turns: bool  # see `node_sharing.turns`
     profiles: tuple[tuple[str, int], ...]  # MIG instances by profile
     geometry: tuple[tuple[tuple[str, int], ...] | None, ...]  # of each GPU (None: not in MIG mode); (): unknown
     instances_as_gpus: str  # profile of the instances offered as nvidia.com/gpu (strategy single); "": none
@@ -212,6 +213,7 @@ def facts_of(
         usable=usable,
         replicas=replicas,
         sharing=sharing,
+        turns=turns(node, layer, cut),
         profiles=profiles,
         geometry=_geometry(node, gpus, cut, profiles),
         instances_as_gpus=single,

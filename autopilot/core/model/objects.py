@@ -98,6 +98,7 @@ class SharingConfig:
     key: str  # its name there: a key of the device plugin's ConfigMap
     sharing: Sharing
     replicas: int  # shares of each GPU; 1: whole
+    single: bool = False  # pods that request more than one GPU fail there
 
 
 @dataclass(frozen=True, slots=True)

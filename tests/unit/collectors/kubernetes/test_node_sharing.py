@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from autopilot.core.model.objects import Sharing
+from autopilot.contract.sharing_configs import configs_of
+from autopilot.core.model.objects import Sharing, SharingConfig
+from collectors.kubernetes.collector import Options
 from tests.kits.kube_objects import Json, node, pod
 from tests.unit.collectors.kubernetes.view import Seen, held, reasons, row
 
@@ -74,3 +78,36 @@ def test_whole_gpus_that_are_shares_stay_a_request_for_whole_ones() -> None:
     assert [(each["gpus"], each["gpu_milli"]) for each in found.values()] == [(2, 0), (1, 250)]
     assert len(set(held(seen, "team/two"))) == 2
     assert seen[1].placements.milli.tolist() == [250] * 3
+
+
+CONFIGS = configs_of({"whole": "whole", "slices": "time-slicing-4", "clients": "mps-2-single"})
+
+
+@pytest.mark.parametrize(
+    ("given", "offers"),
+    [
+        ({"labels": {"nvidia.com/mig.strategy": ""}}, 0b111),
+        ({}, 0b011),  # the plugin refuses MPS beside the MIG strategy `mixed`
+        ({"labels": {"nvidia.com/gpu.count": ""}}, 0),
+        ({"labels": GKE, "capacity": {"nvidia.com/gpu": "32"}}, 0),
+        ({"capacity": {"nvidia.com/gpu": "7", "nvidia.com/mig-1g.10gb": "7"}}, 0),
+    ],
+)
+def test_a_node_offers_what_its_plugin_can_do(given: dict[str, Any], offers: int) -> None:
+    """Of the entries that the operator states; nothing under another layer, and nothing in MIG mode."""
+    inventory, _ = Seen(node("n1", 8, **given), options=Options(sharing=CONFIGS)).tables()
+    assert inventory.nodes.sharing_offers.tolist() == [offers]
+    assert inventory.names.sharing_configs == (
+        SharingConfig("whole", Sharing.WHOLE, 1),
+        SharingConfig("slices", Sharing.TIME_SLICING, 4),
+        SharingConfig("clients", Sharing.MPS, 2, single=True),
+    )
+
+
+def test_without_a_statement_no_node_is_turned() -> None:
+    """An owner who keeps a node as it is says so for its sharing too."""
+    kept = node("n1", 8)
+    kept["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    for options in (Options(), Options(sharing=CONFIGS)):
+        inventory, _ = Seen(kept, options=options).tables()
+        assert inventory.nodes.sharing_offers.tolist() == [0]
