@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from autopilot.contract.notes import shown
 from autopilot.core.model.objects import Sharing
 from autopilot.core.model.snapshot import GPU_MILLI
+from autopilot.core.sharing.set_sharing import sharing_words
 
 GPU = "nvidia.com/gpu"
 WAYS = {"timeSlicing": Sharing.TIME_SLICING, "mps": Sharing.MPS}
@@ -18,8 +19,21 @@ class BadEntryError(ValueError):
     """An entry that the device plugin refuses, or that shares GPUs in a way that pods cannot use."""
 
 
-def shares_of(text: str) -> tuple[Sharing, int]:
-    """The sharing of an entry, and the shares of each GPU. Raises BadEntryError."""
+class Shares(NamedTuple):
+    """What an entry does with each GPU of a node. `single`: pods that request more than one GPU fail there."""
+
+    sharing: Sharing = Sharing.WHOLE
+    replicas: int = 1
+    single: bool = False
+
+    @property
+    def shown(self) -> str:
+        """As the setting kubernetes.sharing_configs states it."""
+        return sharing_words(self.sharing, self.replicas) + ("-single" if self.single else "")
+
+
+def shares_of(text: str) -> Shares:
+    """The sharing of an entry. Raises BadEntryError."""
     try:
         parsed = yaml.safe_load(text) or {}
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -31,8 +45,11 @@ def shares_of(text: str) -> tuple[Sharing, int]:
     if len(given) > 1:
         raise BadEntryError("it has timeSlicing and mps: keep one of them")
     for key, each in given.items():
-        return WAYS[key], _replicas(each)
-    return Sharing.WHOLE, 1
+        replicas, single = _replicas(each), each.get("failRequestsGreaterThanOne")
+        if not isinstance(single, bool | None):
+            raise BadEntryError(f"failRequestsGreaterThanOne is {shown(str(single))}: state true or false")
+        return Shares(WAYS[key], replicas, WAYS[key] == Sharing.MPS if single is None else single)
+    return Shares()
 
 
 def _replicas(given: Any) -> int:

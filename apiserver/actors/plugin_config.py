@@ -22,7 +22,7 @@ class PluginConfig:
     strategy: str = NONE
     replicas: int = 1  # of each GPU
     renamed: bool = False  # they are offered as nvidia.com/gpu.shared
-    single: bool = False  # failRequestsGreaterThanOne: a container may ask for one only
+    single: bool = False  # failRequestsGreaterThanOne: a container may ask for one only; so under MPS, if not stated
 
     @property
     def resource(self) -> str:
@@ -62,6 +62,6 @@ def _shared(given: Any, strategy: str) -> PluginConfig:
         if not isinstance(replicas, int) or replicas < 2:
             raise BadConfigError("number of replicas must be >= 2, of a named resource")
         if each["name"] == GPU:
-            single = bool(given.get("failRequestsGreaterThanOne"))
-            found = PluginConfig(strategy, replicas, bool(given.get("renameByDefault")), single)
+            single = given.get("failRequestsGreaterThanOne", strategy == MPS)
+            found = PluginConfig(strategy, replicas, bool(given.get("renameByDefault")), bool(single))
     return found

@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "provisioning_class": "c",
     "config": "mps-2",
     "sharing": 2,
+    "single": False,
     "was_sharing": 0,
     "was_replicas": 1,
 }

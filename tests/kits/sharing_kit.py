@@ -28,7 +28,8 @@ FOUR, TWO = (f"resources: [{{name: {GPU}, replicas: {count}}}]" for count in (4,
 FILES = {
     "whole": "version: v1",
     "time-slicing-4": f"version: v1\nsharing: {{timeSlicing: {{{FOUR}}}}}",
-    "mps-2": f"version: v1\nsharing: {{mps: {{{TWO}}}}}",
+    "mps-2": f"version: v1\nsharing: {{mps: {{failRequestsGreaterThanOne: false, {TWO}}}}}",
+    "mps-single": f"version: v1\nsharing: {{mps: {{{TWO}}}}}",
     "renamed": f"version: v1\nsharing: {{timeSlicing: {{renameByDefault: true, {FOUR}}}}}",
 }
 WHOLE = SharingConfig("whole", Sharing.WHOLE, 1)
@@ -92,6 +93,7 @@ class SharingScene(Scene):
             config=to.key,
             sharing=to.sharing,
             replicas=to.replicas,
+            single=to.single,
             was_sharing=was.sharing,
             was_replicas=was.replicas,
         )

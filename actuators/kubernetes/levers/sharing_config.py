@@ -39,7 +39,7 @@ from actuators.kubernetes.levers.base import (
 )
 from actuators.kubernetes.mig_node import counts_gpus, holds_gpu, offered, shown
 from actuators.kubernetes.objects import Target, annotation, label
-from actuators.kubernetes.plugin_file import GPU, BadEntryError, shares_of
+from actuators.kubernetes.plugin_file import GPU, BadEntryError, Shares, shares_of
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, SHARING_CONFIG
 from autopilot.contract.notes import read_record
@@ -219,9 +219,10 @@ def _key(tools: Tools, wanted: SetSharing, now_s: float) -> Progress | None:
         shares = shares_of(text)
     except BadEntryError as error:
         return not_set_up(f"{config_map.shown}: key {wanted.config!r}: {error}")
-    if shares != (wanted.sharing, wanted.replicas):
-        asks = sharing_words(wanted.sharing, wanted.replicas)
-        return not_set_up(f"{config_map.shown}: key {wanted.config!r} is {sharing_words(*shares)}, not {asks}")
+    asked_for = Shares(Sharing(wanted.sharing), wanted.replicas, wanted.single)
+    if shares != asked_for:
+        found_as = f"{config_map.shown}: key {wanted.config!r} is {shares.shown}"
+        return not_set_up(f"{found_as}, not {asked_for.shown} as kubernetes.sharing_configs says")
     if now_s < _written_s(found.body) + SPREAD_S:
         return Waiting("the device plugins are given time to see the changed ConfigMap")
     return None

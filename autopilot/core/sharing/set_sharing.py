@@ -30,6 +30,7 @@ class SetSharing(Deed):
     config: str  # its name in the engine (`Names.sharing_configs`)
     sharing: int  # objects.Sharing
     replicas: int  # shares of each GPU; 1: whole
+    single: bool  # pods that request more than one GPU fail there
     was_sharing: int  # precondition: the present ones
     was_replicas: int
     kind: Literal["set_sharing"] = field(default=KIND, init=False)
@@ -67,6 +68,7 @@ def turned(row: int, to: SharingConfig, snapshot: ClusterSnapshot) -> SetSharing
         config=to.key,
         sharing=int(to.sharing),
         replicas=to.replicas,
+        single=to.single,
         was_sharing=was_sharing,
         was_replicas=was_replicas,
     )

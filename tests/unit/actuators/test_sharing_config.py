@@ -15,7 +15,7 @@ from autopilot.contract.sharing_engines import PLUGIN_CONFIG
 from autopilot.core.model.objects import Sharing, SharingConfig
 from autopilot.core.model.records import Cause, OutcomeKind
 from tests.kits.mig_kit import SPACE
-from tests.kits.sharing_kit import FILES, GPU, MPS, SLICED, WHOLE, SharingScene
+from tests.kits.sharing_kit import FILES, GPU, MPS, SLICED, TWO, WHOLE, SharingScene
 
 ACCEPTED, DONE, FAILED, CONFLICT = OutcomeKind.ACCEPTED, OutcomeKind.DONE, OutcomeKind.FAILED, OutcomeKind.CONFLICT
 
@@ -87,7 +87,8 @@ def test_planted_bugs_are_found(scene: SharingScene, monkeypatch: pytest.MonkeyP
     [
         (SharingConfig("none-such", Sharing.MPS, 2), {}, "has no key 'none-such'"),
         (SharingConfig("renamed", Sharing.TIME_SLICING, 4), {}, "set renameByDefault to false"),
-        (SharingConfig("mps-2", Sharing.MPS, 4), {}, "key 'mps-2' is mps-2, not mps-4"),
+        (SharingConfig("mps-2", Sharing.MPS, 4), {}, "key 'mps-2' is mps-2, not mps-4 as kubernetes.sharing_configs"),
+        (SharingConfig("mps-single", Sharing.MPS, 2), {}, "is mps-2-single, not mps-2 as"),
         (MPS, {"nvidia.com/mig.strategy": "mixed"}, "has the MIG strategy mixed"),
         (SLICED, {f"{GPU}.product": "H100-MIG-1g.10gb"}, "turn MIG mode off first"),
         (SLICED, {PLUGIN_CONFIG: "whole"}, "was set to 'whole' by somebody else and is left alone"),
@@ -215,6 +216,7 @@ def test_a_label_is_not_set_while_the_node_takes_work(scene: SharingScene) -> No
         (f"sharing: {{mps: {{resources: [{{name: {GPU}, replicas: true}}]}}}}", "state one number"),
         ("sharing: {mps: {resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}", "another resource"),
         ("sharing: {mps: {resources: [2]}}", "another resource"),
+        (f"sharing: {{mps: {{failRequestsGreaterThanOne: 2, {TWO}}}}}", "state true or false"),
         ("sharing: {mps: {a: 1}, timeSlicing: {a: 1}}", "keep one of them"),
     ],
 )

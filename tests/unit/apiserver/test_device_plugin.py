@@ -150,7 +150,7 @@ def test_a_request_of_two_gets_different_gpus_where_they_are_free_and_is_refused
 def test_entries_are_read_as_the_plugin_reads_them() -> None:
     """MPS comes first; less than two replicas, or no YAML, ends the plugin."""
     both = FILES["four"].removesuffix("}") + f", mps: {{{ONE}}}}}"
-    assert plugin_config_of(both) == PluginConfig("mps", 4)
+    assert plugin_config_of(both) == PluginConfig("mps", 4, single=True)
     assert plugin_config_of(f"sharing: {{timeSlicing: {{resources: [{{name: {GPU}.x, replicas: 2}}]}}}}").replicas == 1
     for text in ("[", "sharing: 3", f"sharing: {{mps: {{resources: [{{name: {GPU}, replicas: 1}}]}}}}"):
         with pytest.raises(BadConfigError):
