@@ -127,6 +127,16 @@ class WorkloadBasics(_Named):
     priority: int
     since_submission_s: Number
     restart: int
+    trust: str
+    share: str
+
+
+class Neighbour(TypedDict):
+    """Another workload on the same GPUs, and their number."""
+
+    id: str
+    tenant: str
+    gpus: int
 
 
 class PendingWorkload(WorkloadBasics):
@@ -163,12 +173,14 @@ class WorkloadRow(WorkloadBasics):
 
     `activity_ratio`: SM activity of the measured part of its GPUs; estimated if it shares a GPU, or has held its GPUs
     for less than the window. `since_s`: time of submission while it waits, otherwise of its start. `expected_end_s`: by
-    forecast, at most its time limit; the limit itself (`end_by_limit`) without a forecast.
+    forecast, at most its time limit; the limit itself (`end_by_limit`) without a forecast. `beside`: who shares its
+    GPUs; then the activity is a part of the device's.
     """
 
     state: str
     held_gpus: Number
     nodes: list[str]
+    beside: list[Neighbour]
     activity_ratio: Number
     activity_estimated: bool
     measured_ratio: Number
@@ -297,6 +309,8 @@ class NodeView(TypedDict):
     cordoned: bool
     spot: bool
     reclaim_at_s: Number
+    sharing: str  # whole, time-slicing or mps; whole with several replicas: by a mechanism that is not stated
+    replicas: int
     gpus: list[GpuRow]
 
 

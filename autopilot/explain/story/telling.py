@@ -27,6 +27,7 @@ from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import CODES
 from autopilot.explain.cases import with_worst
+from autopilot.explain.neighbours import sharing_lines
 from autopilot.explain.notes import gap_lines, note_words
 from autopilot.explain.proposals import (
     SHOWN_VICTIMS,
@@ -88,6 +89,7 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
         return [f"{workload}: {state} at {format_clock(observation.now_s)}"]
     row = int(found[0])
     lines = [_who(workload, row, observation)]
+    lines += [f"  {line}" for line in sharing_lines(observation.snapshot, row)]
     if decision.halted:
         lines.append(f"  everything is held: {decision.halted}")
     lines += [

@@ -11,7 +11,9 @@ from fastapi import APIRouter, HTTPException, Path, Response
 from autopilot.core.hardware.dcgm import profile_slices
 from autopilot.core.intake.signals import ACTIVITY_WINDOW_S
 from autopilot.core.intake.usage.parts import GPU_UNITS, parts_of, plausible
+from autopilot.core.model.objects import Sharing
 from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, Recut
+from autopilot.explain.neighbours import SHARING_WORDS
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
 from autopilot.http.desk import Asked
@@ -151,5 +153,7 @@ def _node(latest: Published, row: int) -> dict[str, Any]:
         "cordoned": bool(table.cordoned[row]),
         "spot": bool(table.spot[row]),
         "reclaim_at_s": float(table.reclaim_at_s[row]),
+        "sharing": SHARING_WORDS[Sharing(int(table.sharing[row]))],
+        "replicas": int(table.replicas[row]),
         "gpus": out,
     }

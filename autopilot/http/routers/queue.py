@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, State
+from autopilot.explain.neighbours import share_word, trust_word
 from autopilot.explain.proposals import answer_of, code_words, proposal_words
 from autopilot.http.answers import stated
 from autopilot.http.auth import Viewer
@@ -107,6 +108,8 @@ def basics(latest: Published, row: int) -> dict[str, Any]:
         "priority": int(work.priority[row]),
         "since_submission_s": observation.now_s - float(work.submit_s[row]),
         "restart": int(work.incarnation[row]),
+        "trust": trust_word(snapshot, row),
+        "share": share_word(snapshot, row),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import holding_mask
 from autopilot.core.planning.ordering.predicted_ends import look_out, predicted_ends, review_start
+from autopilot.explain.neighbours import neighbours
 from autopilot.explain.story.telling import tell
 from autopilot.explain.use import known
 from autopilot.http.answers import stated
@@ -93,7 +95,7 @@ def _rows(latest: Published) -> list[Row]:
     outlook = look_out(work, observation.forecasts.runtimes, policy, review_s)
     end_s = predicted_ends(work, policy, outlook, review_s, policy.reservation.level)
     foretold = outlook.foretold(policy.reservation.level)
-    use, nodes = usage_of(snapshot, observation.now_s), _nodes(snapshot)
+    use, nodes, beside = usage_of(snapshot, observation.now_s), _nodes(snapshot), neighbours(snapshot)
     activity, measured_ratio, estimated = _measured(use)
     pending = work.state == State.PENDING
     since_s = np.where(pending, work.submit_s, np.where(np.isnan(work.runs_since_s), work.start_s, work.runs_since_s))
@@ -105,6 +107,7 @@ def _rows(latest: Published) -> list[Row]:
             "state": State(int(work.state[row])).name.lower(),
             "held_gpus": None if pending[row] else float(use.held_gpus[row]),
             "nodes": nodes.get(row, []),
+            "beside": [_neighbour(snapshot, *each) for each in beside.get(row, Counter()).most_common()],
             "activity_ratio": known(float(activity[row])),
             "activity_estimated": bool(estimated[row]),
             "measured_ratio": None if pending[row] else known(float(measured_ratio[row])),
@@ -114,6 +117,12 @@ def _rows(latest: Published) -> list[Row]:
         }
         for row in np.flatnonzero(pending | holding_mask(work)).tolist()
     ]
+
+
+def _neighbour(snapshot: ClusterSnapshot, row: int, gpus: int) -> Row:
+    work, names = snapshot.workloads, snapshot.names.tenants
+    tenant = int(work.tenant[row])
+    return {"id": str(work.id[row]), "tenant": names[tenant] if tenant >= 0 else "", "gpus": gpus}
 
 
 def _measured(use: UsageTable) -> tuple[F64, F64, Bools]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autopilot.core.model.records import Observation
@@ -100,6 +101,23 @@ def test_workloads_that_run_and_wait_are_listed_with_what_is_known(tmp_path: Pat
     assert job["end_by_limit"]
     assert not rows["busy"]["end_by_limit"]
     assert (blind["window_s"], blind["in_total"], blind["found"]) == (300, 1, 1)
+
+
+def test_sharers_are_listed_with_their_neighbours(tmp_path: Path) -> None:
+    """Trust and share in the words of the contract; the activity of a sharer is an estimate."""
+    seen = world("1x4", [holds("a", 1, [0], trust=1, share=1), holds("b", 1, [0], trust=2), holds("c", 1, [1])], 600.0)
+    held = replace(seen.snapshot.placements, milli=np.array([500, 500, 1000], np.int32))
+    seen = replace(seen, snapshot=replace(seen.snapshot, placements=held))
+    rows = {row["id"]: row for row in read(tmp_path, seen, "workloads")["workloads"]}
+    assert rows["a"]["beside"] == [{"id": "b", "tenant": "t0", "gpus": 1}]
+    assert [(row["trust"], row["share"]) for row in rows.values()] == [
+        ("trusted", "dev"),
+        ("across-tenants", "never"),
+        ("untrusted", "never"),
+    ]
+    assert rows["c"]["beside"] == []
+    node = read(tmp_path, seen, "nodes/node-0")
+    assert (node["sharing"], node["replicas"]) == ("whole", 1)
 
 
 def test_the_list_of_workloads_is_filtered_sorted_and_bounded(tmp_path: Path) -> None:

@@ -60,8 +60,10 @@ function node(row) {
       row.mig ? h("small", { class: "line" }, row.mig) : null));
 }
 
+const parted = ({ replicas, sharing }) => (replicas > 1
+  ? `Shared in ${replicas} by ${sharing === "whole" ? "a mechanism that is not stated" : sharing}, the activity is that of all together. ` : "");
 const inside = (found) => h("ul", { class: "inside" }, found.gpus.map((gpu) => h("li", { "data-key": gpu.uuid },
-  h("b", null, `GPU ${gpu.index}`), ` ${gpu.healthy ? "" : "out of use, "}${gpu.xid ? `XID ${gpu.xid}, ` : ""}active ${percent(gpu.activity_ratio)}. `,
+  h("b", null, `GPU ${gpu.index}`), ` ${gpu.healthy ? "" : "out of use, "}${gpu.xid ? `XID ${gpu.xid}, ` : ""}active ${percent(gpu.activity_ratio)}. ${parted(found)}`,
   gpu.workloads.length ? gpu.workloads.map((each) => `${each.id}${each.tenant ? ` (${each.tenant})` : ""}${each.gpu_share < 1 ? `, ${each.gpu_share} GPU` : ""}`).join("; ") : "Nothing runs on it.",
   gpu.mig ? ` MIG: ${gpu.instances.map((each) => `${each.profile} at ${each.start}`).join(", ") || "no instances"}${gpu.recut === "settled" ? "" : `, ${words(gpu.recut)}`}.` : "",
   gpu.quarantined ? h("small", { class: "line problem" }, `Quarantined, takes no new work: ${gpu.quarantined}`) : null,
