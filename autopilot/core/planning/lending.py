@@ -28,7 +28,6 @@ from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import GuaranteeRule, Tenancy
 from autopilot.core.model.snapshot import F64, I32, Bools, QueueOrder, QueueTable, State
-from autopilot.core.model.work import gpu_parts
 from autopilot.core.planning.ordering.job_order import aged_index
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds, fair_shares
 from autopilot.core.quota.past_use import fades_in_s
@@ -265,7 +264,7 @@ def _waiting(ctx: Context) -> Parts:
     work, may = ctx.observation.snapshot.workloads, ctx.pending_table.may_ask & ~ctx.ahead
     at = np.flatnonzero(may)
     rows = ctx.pending[at]
-    gpus = np.array(ctx.pending_table.least_gpus, float)[at] * gpu_parts(work, rows)
+    gpus = np.array(ctx.pending_table.least_gpus, float)[at] * ctx.quota.parts(rows)
     kinds = _kinds(ctx.quota.ledger, work.gpu_models[rows].tolist())
     return Parts(rows, work.queue[rows], gpus, kinds, ctx.index[at])
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.idle import IdleStep
 from autopilot.core.model.snapshot import I8, Bools, ClusterSnapshot, State
-from autopilot.core.model.work import gpu_part, gpu_parts, named, overdue_mask
+from autopilot.core.model.work import named, overdue_mask
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.ordering.queue_order import QueueRotation
 from autopilot.core.quota.ledger import claim_kinds
@@ -35,7 +35,7 @@ def queue_turns(ctx: Context, positions: NDArray[np.integer]) -> QueueRotation:
         for queue, at in zip(queues, positions[mine & ~overdue].tolist(), strict=True):
             lines.setdefault(queue, []).append(at)
         groups.append((positions[mine & overdue].tolist(), lines))
-    adds = (work.gpus[ctx.pending] * gpu_parts(work, ctx.pending)).tolist()
+    adds = (work.gpus[ctx.pending] * ctx.quota.parts(ctx.pending)).tolist()
     models = work.gpu_models[ctx.pending].tolist()
     kinds = {each: claim_kinds(ctx.quota.ledger.kind_of_model, each) for each in set(models)}
 
@@ -130,7 +130,7 @@ def _returning(ctx: Context, rows: NDArray[np.integer]) -> Bools:
         row = int(rows[place])
         if row in back:
             queue = int(work.queue[row])
-            gpus = more.get(queue, 0.0) + float(work.gpus[row]) * gpu_part(work, row)
+            gpus = more.get(queue, 0.0) + float(work.gpus[row]) * ctx.quota.part(row)
             kinds = claim_kinds(ledger.kind_of_model, int(work.gpu_models[row]))
             if ledger.within_guarantee(queue, gpus, kinds):
                 more[queue], first[place] = gpus, True

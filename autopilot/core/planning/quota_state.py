@@ -13,9 +13,18 @@ from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.policy import Policy, RuleSetName
 from autopilot.core.model.policy.bounds import Protection
 from autopilot.core.model.records import Code
-from autopilot.core.model.snapshot import F64, GPU_MILLI, SLO_CLASS_NAMES, Bools, ClusterSnapshot
-from autopilot.core.model.work import active_mask, entry_milli, gpu_part, gpu_parts, running_since, stoppable_mask
+from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, SLO_CLASS_NAMES, Bools, ClusterSnapshot
+from autopilot.core.model.work import (
+    EVERY,
+    active_mask,
+    entry_milli,
+    gpu_part,
+    gpu_parts,
+    running_since,
+    stoppable_mask,
+)
 from autopilot.core.placement.whatif import Layout, WhatIf
+from autopilot.core.quota.counting import Counting, counting
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, build_ledger, capacity_by_kind, claim_kinds
 from autopilot.core.quota.protection import Starts, follow_starts, lent_rows, protected_mask
 from autopilot.core.quota.rules import RULES, RuleSet, cohort_fair
@@ -40,6 +49,7 @@ class Quota:
     late: frozenset[int] = frozenset()  # rows of late work inside it
     kept: Mapping[int, float] = field(default_factory=dict)  # GPUs of work that ran above it before, by row
     starts: Starts = field(default_factory=Starts)
+    counted: Counting | None = None  # how quota counts GPUs; None: as the ledger does
     _running: Running | None = None
     _yielding: Running | None = None
     # those of them who are there still, by `owed`, and how many had gone then
@@ -84,6 +94,15 @@ class Quota:
         ]
         return asked if left == models else sum(1 << code for code in left) or NO_MODEL
 
+    def parts(self, rows: I32 = EVERY) -> F64:
+        """GPUs by which quota counts one unit of the width of gangs. Shape [rows]."""
+        work = self.snapshot.workloads
+        return gpu_parts(work, rows) if self.counted is None else self.counted.asked[rows]
+
+    def part(self, row: int) -> float:
+        """`parts` of one gang."""
+        return gpu_part(self.snapshot.workloads, row) if self.counted is None else float(self.counted.asked[row])
+
     def claim(self, row: int, gpus: int) -> Claim:
         """A waiting gang, at a width in GPUs, shares or instances."""
         claim = self._claims_made.get((row, gpus))
@@ -93,7 +112,7 @@ class Quota:
 
     def _claim(self, row: int, gpus: int) -> Claim:
         work = self.snapshot.workloads
-        part = gpu_part(work, row)
+        part = self.part(row)
         models = int(work.gpu_models[row])
         return Claim(
             row,
@@ -153,12 +172,12 @@ class Quota:
     def _claims(self, may: Bools) -> Running:
         work, held = self.snapshot.workloads, self.snapshot.placements
         entry = ~held.leaving
-        size = entry_milli(held) / GPU_MILLI * entry
+        size = (entry_milli(held) / GPU_MILLI if self.counted is None else self.counted.held) * entry
         gpus = np.bincount(held.workload, size, minlength=len(work.id))
         first = np.full(len(work.id), -1, np.int64)
         first[held.workload[::-1]] = np.arange(len(held.workload))[::-1]
         rows = np.flatnonzero(may & (gpus > 0))
-        part = gpu_parts(work)
+        part = self.parts()
         models = self.snapshot.nodes.gpu_model[held.node[first[rows]]].tolist()
         kinds = {model: self._held_kinds(model) for model in set(models)}
         columns = (
@@ -186,7 +205,7 @@ class Quota:
         """Book a layout taken by a gang (or, with -1, given up). Leaving parts do not count."""
         work, snapshot = self.snapshot.workloads, self.snapshot
         queue, preemptible = int(work.queue[row]), not self.protected[row] or row in self.lent
-        gpus = layout.parts
+        gpus = layout.parts if self.counted is None else self._counted_parts(row, layout, self.counted)
         if sign < 0:
             gpus = np.where(self._leaves(row, layout), 0.0, gpus)
         self.ledger.add(queue, sign * float(gpus.sum()), (ALL,), preemptible=preemptible)
@@ -200,6 +219,11 @@ class Quota:
                 taken[kind] = taken.get(kind, 0.0) + part
             for kind, held in sorted(taken.items()):
                 self.ledger.add(queue, sign * held, (kind,), preemptible=preemptible)
+
+    def _counted_parts(self, row: int, layout: Layout, counted: Counting) -> F64:
+        """GPUs by which quota counts each entry of a layout of a gang. Shape [entries]."""
+        whole = counted.requests and self.snapshot.workloads.gpu_milli[row] == 0
+        return np.where(layout.plain, 1.0 if whole else layout.parts, counted.asked[row])
 
     def host_of(self, row: int, gpus: int) -> tuple[float, float]:
         """CPU (milli) and memory (MiB) for this many GPUs, shares or instances of a gang."""
@@ -232,14 +256,16 @@ def build_quota(
     """Books and rules of a tick; `weight` [queues] as corrected by past use. `noted`: conditions of the last tick.
     `starting`: rows with an effect under way.
     """
-    capacity = capacity_by_kind(snapshot, whatif.gpu_usable)
+    counted = counting(snapshot, policy)
+    capacity = capacity_by_kind(snapshot, whatif.gpu_usable, counted)
     sheltered = sheltered_classes(policy.protection)
     protected = protected_mask(snapshot.workloads, sheltered)
-    ledger = build_ledger(snapshot, capacity, weight, shelter_always=policy.tenancy.shelter_always, protected=protected)
+    always = policy.tenancy.shelter_always
+    ledger = build_ledger(snapshot, capacity, weight, shelter_always=always, protected=protected, counted=counted)
     starts = follow_starts(snapshot, protected, noted or {}, now_s, starting)
-    lent, kept = lent_rows(snapshot, ledger, protected, starts), dict[int, float]()
+    lent, kept = lent_rows(snapshot, ledger, protected, starts, counted), dict[int, float]()
     if starts.begins:
-        above, lent = lent, lent_rows(snapshot, ledger, protected, replace(starts, new=frozenset()))
+        above, lent = lent, lent_rows(snapshot, ledger, protected, replace(starts, new=frozenset()), counted)
         kept = {row: gpus[ALL] for row, gpus in above.items() if row not in lent}
     starts = starts.judged(snapshot.workloads, () if starts.begins else lent, now_s)
     for row, gpus in lent.items():
@@ -258,6 +284,7 @@ def build_quota(
         late=frozenset(starts.late_s.keys() - lent),
         kept=kept,
         starts=starts,
+        counted=counted,
     )
 
 

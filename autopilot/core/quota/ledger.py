@@ -1,8 +1,9 @@
 """The quota ledger: the use, fair share and remaining limit of each queue in the tree.
 
-The unit is the GPU: a whole GPU and a MIG instance count 1 each, a share of a GPU counts its part. In a cluster with
-several GPU models, each model is also counted separately, so that a guarantee of one model is not met with another.
-Numbers of a queue include the queues below it. GPUs that are leaving (being released) no longer count.
+The unit is the GPU: a whole GPU and a MIG instance count 1 each, a share of a GPU counts its part (`counting` has the
+exceptions). In a cluster with several GPU models, each model is also counted separately, so that a guarantee of one
+model is not met with another. Numbers of a queue include the queues below it. GPUs that are leaving (being released) no
+longer count.
 
 CPUs and memory of hosts are further resources, if all nodes state them and work requests them. The saturation of a
 queue is the one of its dominant resource among the requests of its next gang; resources outside this request leave the
@@ -23,6 +24,7 @@ import numpy as np
 
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot, Gate, QueueTable, State
 from autopilot.core.model.work import entry_milli, holding_mask
+from autopilot.core.quota.counting import Counting
 
 ALL = 0
 """The kind that counts GPUs of every model."""
@@ -156,12 +158,14 @@ def build_ledger(
     *,
     shelter_always: bool = False,
     protected: Bools | None = None,
+    counted: Counting | None = None,
 ) -> QuotaLedger:
     """The ledger of a snapshot.
 
     `capacity_gpus` [kinds] are the GPUs that can be allocated. `weight` [queues] replaces the weights of the tree.
     `protected` [workloads] is bound to guarantees if the tree states any, or with `shelter_always`; None: work that is
-    not preemptible. Demand is the GPUs held plus those of pending work at full width, up to the limits.
+    not preemptible. Demand is the GPUs held plus those of pending work at full width, up to the limits. `counted`: see
+    `counting`.
     """
     queues, work = snapshot.queues, snapshot.workloads
     count = len(queues.id)
@@ -170,7 +174,7 @@ def build_ledger(
     use, sheltered = np.zeros((kinds, count)), np.zeros((kinds, count))
     held = snapshot.placements
     entry = ~held.leaving & holding_mask(work)[held.workload]
-    rows, gpus = held.workload[entry], (entry_milli(held) / GPU_MILLI)[entry]
+    rows, gpus = held.workload[entry], (entry_milli(held) / GPU_MILLI if counted is None else counted.held)[entry]
     model = np.array(kind_of_model, np.int64)[snapshot.nodes.gpu_model[held.node[entry]]]
     firm = (~work.preemptible if protected is None else protected)[rows]
     np.add.at(use[ALL], work.queue[rows], gpus)
@@ -178,7 +182,7 @@ def build_ledger(
     if kinds > 1:
         np.add.at(use, (model, work.queue[rows]), gpus)
         np.add.at(sheltered, (model, work.queue[rows]), gpus * firm)
-    demand = use + _waiting(snapshot, kind_of_model, use.shape)
+    demand = use + _waiting(snapshot, kind_of_model, use.shape, counted)
     limit = _limits(queues, kind_of_model, kinds)
     most = np.minimum(limit, limit[ALL])
     for queue in range(count - 1, 0, -1):  # children come after their parents
@@ -262,18 +266,21 @@ def host_amounts(snapshot: ClusterSnapshot) -> tuple[F64, F64]:
     return used, asked
 
 
-def capacity_by_kind(snapshot: ClusterSnapshot, usable: np.ndarray) -> F64:
+def capacity_by_kind(snapshot: ClusterSnapshot, usable: np.ndarray, counted: Counting | None = None) -> F64:
     """Number of `usable` [gpus] whole GPUs plus existing MIG instances, in total and by model. Shape [kinds]."""
     kind_of_model = _kinds(snapshot)
     total = np.zeros(max(kind_of_model, default=ALL) + 1)
     nodes, cuts = snapshot.nodes, snapshot.instances
     codes = nodes.gpu_model[snapshot.gpus.node[usable]]
-    alive = cuts.gpu[cuts.profile >= 0]
-    open_node = (nodes.ready & ~nodes.cordoned)[snapshot.gpus.node[alive]]
-    codes = np.concatenate([codes, nodes.gpu_model[snapshot.gpus.node[alive[open_node]]]])
-    total[ALL] = len(codes)
+    there = np.flatnonzero(cuts.profile >= 0)
+    there = there[(nodes.ready & ~nodes.cordoned)[snapshot.gpus.node[cuts.gpu[there]]]]
+    size = np.ones(len(codes) + len(there))
+    if counted is not None:
+        size[len(codes) :] = counted.instances[there]
+    codes = np.concatenate([codes, nodes.gpu_model[snapshot.gpus.node[cuts.gpu[there]]]])
+    total[ALL] = size.sum()
     if len(total) > 1 and len(codes):
-        np.add.at(total, np.array(kind_of_model)[codes], 1.0)
+        np.add.at(total, np.array(kind_of_model)[codes], size)
     return total
 
 
@@ -329,11 +336,14 @@ def claim_kinds(kind_of_model: Sequence[int], models: int) -> tuple[int, ...]:
     return (ALL,)
 
 
-def _waiting(snapshot: ClusterSnapshot, kind_of_model: Sequence[int], shape: tuple[int, ...]) -> F64:
+def _waiting(
+    snapshot: ClusterSnapshot, kind_of_model: Sequence[int], shape: tuple[int, ...], counted: Counting | None
+) -> F64:
     """Width of pending work without a rejection by a check, by kind and queue. Shape [kinds, queues]."""
     work = snapshot.workloads
     rows = np.flatnonzero((work.state == State.PENDING) & (work.gate < Gate.REJECTED))
     width = np.where(work.gpu_milli[rows] > 0, work.gpus[rows] * work.gpu_milli[rows] / GPU_MILLI, work.gpus[rows])
+    width = width if counted is None else work.gpus[rows] * counted.asked[rows]
     waiting = np.zeros(shape)
     np.add.at(waiting[ALL], work.queue[rows], width)
     if shape[0] > 1:

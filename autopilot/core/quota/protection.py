@@ -27,6 +27,7 @@ from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory.plan import Condition
 from autopilot.core.model.snapshot import GPU_MILLI, Bools, ClusterSnapshot, State, WorkloadTable
 from autopilot.core.model.work import entry_milli, holding_mask, named
+from autopilot.core.quota.counting import Counting
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger
 
 
@@ -104,7 +105,11 @@ def let_start(work: WorkloadTable, protected: Bools, uids: Collection[str], now_
 
 
 def lent_rows(
-    snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, starts: Starts
+    snapshot: ClusterSnapshot,
+    ledger: QuotaLedger,
+    protected: Bools,
+    starts: Starts,
+    counted: Counting | None = None,
 ) -> dict[int, dict[int, float]]:
     """New, late and opted-out work above the guarantees of its path: the GPUs of each gang, by row and kind.
 
@@ -124,7 +129,7 @@ def lent_rows(
     entries = np.flatnonzero(mine[held.workload] & ~held.leaving)
     gpus: dict[int, dict[int, float]] = {}
     models = snapshot.nodes.gpu_model[held.node[entries]].tolist()
-    widths = (entry_milli(held)[entries] / GPU_MILLI).tolist()
+    widths = (entry_milli(held)[entries] / GPU_MILLI if counted is None else counted.held[entries]).tolist()
     for row, model, width in zip(held.workload[entries].tolist(), models, widths, strict=True):
         taken = gpus.setdefault(row, {})
         for kind in {ALL, ledger.kind_of_model[model]}:

@@ -62,6 +62,15 @@ def test_time_that_was_counted_is_not_counted_again_after_the_clock_was_set_back
     assert (found["held"], found["capacity"]) == (480.0, 960.0)
 
 
+def test_shares_of_whole_gpus_are_billed_by_part() -> None:
+    """Work that requested four GPUs and holds a quarter of each pays for one."""
+    ticks = []
+    for tick in (seen(0.0, 5000.0), seen(0.0, 5060.0)):
+        held = replace(tick.snapshot.placements, milli=np.full(4, 250, np.int32))
+        ticks.append(replace(tick, snapshot=replace(tick.snapshot, placements=held)))
+    assert gpu_s(*ticks)["held"] == 60.0
+
+
 def test_either_end_that_was_not_seen_whole_makes_a_gap() -> None:
     """Nothing is billed where one of the two views was incomplete."""
     ticks = [seen(0.0, 1000.0), seen(0.0, 1100.0)]

@@ -42,6 +42,13 @@ class Tenancy:
         tuple[ShareRule, ...],
         Doc("under cohort-fair: the comparisons of shares that allow a preemption, in the order tried"),
     ] = (ShareRule.FINAL_SHARE, ShareRule.INITIAL_SHARE)
+    instance_parts: Annotated[
+        bool,
+        Doc(
+            "a MIG instance counts as its compute slices of a GPU against guarantees, limits and fair shares; false: "
+            "as a GPU. The rule sets of Kueue always count it as a GPU"
+        ),
+    ] = False
     usage_half_life_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),
