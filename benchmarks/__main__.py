@@ -31,6 +31,7 @@ BENCHMARKS = {
     "showback": "a month of metering of 10,000 GPUs: showback, FOCUS, spending; and CPU of the meter",
     "opencost": "OpenCost's allocation model beside metering, on a playground (minutes)",
     "field": "signals by way in, and reported situations that come out right (minutes, where they are at hand)",
+    "colocation": "predicted against true rates of work on one GPU, on families of programs that were not seen",
     "slurm": "the baseline slurm against recordings of a real Slurm scheduler",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",

@@ -46,9 +46,9 @@ BOUND = profile(dram_ratio=0.9, duty_ratio=NAN)
     ("found", "expected"),
     [
         (rates(TURNS, LIGHT), [1.0]),
-        (rates(TURNS, LIGHT, LIGHT), [1 - 0.3 * (0.3 / 0.85) / 2] * 2),
-        (rates(TURNS, ALWAYS, LIGHT), [0.7, 1 - 0.3 / 2]),  # 1 - the neighbour's duty; half speed while it is busy
-        (rates(TURNS, ALWAYS, ALWAYS), [0.5, 0.5]),
+        (rates(TURNS, LIGHT, LIGHT), [0.91] * 2),
+        (rates(TURNS, ALWAYS, LIGHT), [0.7, 0.7]),  # 1 - the neighbour's duty
+        (rates(TURNS, LIGHT, LIGHT, LIGHT), [0.91**2] * 3),
         (rates(MPS, profile(duty_ratio=NAN), profile(duty_ratio=NAN)), [0.875, 0.875]),  # SMs, and DRAM over 0.9
         (rates(MPS, BOUND, BOUND), [0.5, 0.5]),  # the memory is the scarcer one
         (rates(MPS, profile(), profile(duty_ratio=0.9)), [0.775, 0.775]),  # the duty is the more cautious
