@@ -33,6 +33,7 @@ from simulator.running.simulation import Simulation
 from simulator.serving.exporters import Exporters
 from simulator.serving.servers import Servers
 from simulator.signals.occupants import Occupants
+from simulator.signals.programs import DrawnLoads
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 from simulator.world.work import Jobs
@@ -110,7 +111,8 @@ def open_stage(
     occupants = Occupants(simulation.cluster, world.seed, projection.pod_labels)
     owners = Owners(simulation.cluster, world.seed)
     owners.arm(simulation.engine)
-    owners.listeners.append(occupants.on_owner)
+    owners.listeners += [occupants.on_owner, simulation.cluster.sharings.on_owner]
+    simulation.cluster.sharings.loads = DrawnLoads(world.seed, jobs)
     if checked is not None:
         checked.around = ApiSurroundings(projection, owners.away)
         checked.later, checked.manager = simulation.engine.at, ControllerManager(simulation.engine.at)

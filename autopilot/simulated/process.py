@@ -31,6 +31,7 @@ from simulator.serving.http import Exposition, cluster_app
 from simulator.serving.served import ServedCluster, Unattended
 from simulator.serving.servers import Servers
 from simulator.signals.occupants import Occupants
+from simulator.signals.programs import DrawnLoads
 from simulator.specs.advance_spec import advance_table
 from simulator.world.physics import PHYSICS
 
@@ -60,6 +61,7 @@ def serve_world(
         world.inventory, jobs, lambda _: unattended, PHYSICS[world.physics], checkers=(), ready_wakes=True
     )
     cluster, engine = simulation.cluster, simulation.engine
+    cluster.sharings.loads = DrawnLoads(world.seed, jobs)
     if services is not None:
         services.arm(engine)
     if faults is not None:

@@ -70,4 +70,4 @@ class Capacity(Checker):
 
     def _each(self, fact: Started) -> int:
         milli = self.jobs.shapes[self.jobs.shape[fact.job]].milli
-        return milli or WHOLE_MILLI
+        return milli or fact.milli // max(len(fact.gpus), 1)

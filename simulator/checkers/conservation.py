@@ -8,13 +8,13 @@ is checked for plausibility.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf, isnan
+from dataclasses import dataclass, field
+from math import fsum, inf, isnan
 from typing import Protocol
 
 from autopilot.core.model.snapshot import SloClass
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Evicting, Started, Stopped, Why
+from simulator.world.facts import Evicting, Paced, Started, Stopped, Why
 from simulator.world.physics import TICKS_PER_S, Physics, on_grid, up_to_grid
 
 KEEPS_ALL = (Why.END, Why.CUT, Why.RETIRE, Why.RESIZE)
@@ -22,6 +22,10 @@ KEEPS_ALL = (Why.END, Why.CUT, Why.RETIRE, Why.RESIZE)
 
 GOES_ON = (Why.PREEMPT, Why.MOVE, Why.FAULT, Why.RECOVER, Why.PARK, Why.RESIZE)
 """Stops after which the work runs again, so that a later stop may lose what it did before."""
+
+
+PACED_TICKS = 2
+"""Rounding of progress at changing rates."""
 
 
 class Booked(Protocol):
@@ -35,12 +39,22 @@ class Booked(Protocol):
 
 @dataclass(slots=True)
 class _Stay:
-    """One stay on GPUs: start, width, expected readiness, eviction time."""
+    """One stay on GPUs: start, width, expected readiness, eviction time, (from, rate) of each pace on shared GPUs."""
 
     since_s: float
     milli: int
     ready_s: float
     evicted_s: float = inf
+    paces: list[tuple[float, float]] = field(default_factory=list)
+
+    def worked_ticks(self, ready_s: float, halt_s: float) -> int:
+        """The most progress between two times, in ticks."""
+        if not self.paces:
+            return int((halt_s - ready_s) * TICKS_PER_S)
+        ends_s = [at_s for at_s, _ in self.paces[1:]] + [inf]
+        spans = zip(self.paces, ends_s, strict=True)
+        worked_s = [max(min(end_s, halt_s) - max(at_s, ready_s), 0.0) * rate for (at_s, rate), end_s in spans]
+        return int(fsum(worked_s) * TICKS_PER_S) + PACED_TICKS
 
 
 @dataclass(slots=True)
@@ -73,6 +87,11 @@ class Conservation(Checker):
     def on_started(self, fact: Started) -> None:
         """Its time starts, and its start-up."""
         self._stays[fact.job] = _Stay(fact.at_s, fact.milli, self._ready_s(fact))
+
+    def on_paced(self, fact: Paced) -> None:
+        """On shared GPUs it goes on at another pace."""
+        if fact.job in self._stays:
+            self._stays[fact.job].paces.append((fact.at_s, fact.rate))
 
     def on_evicting(self, fact: Evicting) -> None:
         """It stops working."""
@@ -120,7 +139,7 @@ class Conservation(Checker):
         job = self.job(fact.job)
         if not fact.start_s <= fact.ready_s <= fact.halt_s <= fact.at_s:
             self.violate(fact.at_s, job, "start, readiness, halt and stop are out of order")
-        worked = int((fact.halt_s - fact.ready_s) * TICKS_PER_S) * stay.milli
+        worked = stay.worked_ticks(fact.ready_s, fact.halt_s) * stay.milli
         if gain * fact.full_milli > worked:
             self.violate(
                 fact.at_s,
@@ -141,6 +160,9 @@ class Conservation(Checker):
             message = f"worked on for {fact.halt_s - stay.evicted_s:g} s after its eviction"
             self.violate(fact.at_s, job, message)
         left = self.jobs.duration_s[fact.job] * TICKS_PER_S - self._progress.get(fact.job, 0)
+        if stay.paces:
+            left -= PACED_TICKS
+            worked -= 2 * PACED_TICKS * stay.milli
         if fact.why != Why.END and fact.full_milli and gain < min(worked // fact.full_milli, left):
             message = f"made only {fact.gain_s:g} s of progress in {fact.halt_s - fact.ready_s:g} s of work"
             self.violate(fact.at_s, job, message)

@@ -28,7 +28,7 @@ from autopilot.core.model.snapshot import (
     empty,
 )
 from simulator.world.cluster import Cluster
-from simulator.world.facts import Declared, GpuChanged, NodeChanged, Recut, Recutting, Stopped, Why, Withdrawn
+from simulator.world.facts import Declared, GpuChanged, NodeChanged, Recut, Recutting, Stopped, Turned, Why, Withdrawn
 from simulator.world.work import uid_of, uids_of
 
 WHOLE = Listing()
@@ -81,6 +81,10 @@ class ClusterCollector:
 
     def on_recutting(self, _fact: Recutting) -> None:
         """A change of geometry began or ended."""
+        self._stale = True
+
+    def on_turned(self, _fact: Turned) -> None:
+        """A node changed how its GPUs are shared, or begins to."""
         self._stale = True
 
     def on_stopped(self, fact: Stopped) -> None:
@@ -153,6 +157,8 @@ class ClusterCollector:
             ready=np.array(hardware.ready, bool),
             cordoned=np.array(hardware.cordoned, bool),
             reclaim_at_s=np.where(np.isinf(hardware.reclaim_at_s), np.nan, hardware.reclaim_at_s),
+            sharing=np.array(self.cluster.sharings.kind, np.int8),
+            replicas=np.array(self.cluster.sharings.replicas(), np.int32),
         )
         gpus = GpuTable(
             was.gpus.uuid,

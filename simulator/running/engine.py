@@ -17,12 +17,14 @@ from math import inf
 from typing import Protocol
 
 from autopilot.core.model.units import counted
-from simulator.world.cluster import END, READY, VACATE, Cluster
+from simulator.world.cluster import Cluster
 from simulator.world.facts import REQUEUED, Resumed, Stopped, Why, Withdrawn
+from simulator.world.gains import END, READY, VACATE
 from simulator.world.growing import ARRIVE
 from simulator.world.physics import TICKS_PER_S, up_to_grid
 from simulator.world.placing import never_fits
 from simulator.world.recutting import RECUT
+from simulator.world.sharing import TURN
 
 Action = Callable[[float], None]
 
@@ -267,6 +269,10 @@ class Engine:
             ended = self.cluster.recuts.end(key, now_s, incarnation)
             self.scheduler.on_change(now_s)
             return int(ended)
+        if kind == TURN:
+            turned = self.cluster.sharings.end(key, now_s, incarnation)
+            self.scheduler.on_change(now_s)
+            return int(turned)
         if kind == ARRIVE:
             self.cluster.growing.arrive(key, now_s)
             self.scheduler.on_change(now_s)

@@ -289,11 +289,6 @@ def absent_look(seed: int, job_id: str) -> tuple[int, float]:
     return int(look), float(np.interp(share[1], LEVEL_POINTS, BEHAVIOURS[look].levels))
 
 
-def uniform_of(name: str) -> float:
-    """A draw from [0, 1) that depends on the name alone."""
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") * 2.0**-64
-
-
 def mix_of(kind: str = "", slo_class: str = "", name: str = "") -> str:
     """The key of `MIXES` for the hints of a job; "unknown" without usable hints."""
     for text in (kind.lower(), name.lower()):

@@ -9,38 +9,14 @@ import numpy as np
 
 from autopilot.core.hardware.dcgm import WINDOWS_S
 from autopilot.core.model.policy.idle import Idle
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES, InstanceTable
-from simulator.signals.behaviours import F32, I8, absent_look, draw_jobs, uniform_of
+from autopilot.core.model.snapshot import InstanceTable, State
+from simulator.signals.behaviours import absent_look, effective_level
 from simulator.signals.dcgm_text import PodLabels
+from simulator.signals.programs import behaviours_of, footprint_mib
 from simulator.signals.telemetry import DRAM, NVLINK, PCIE, SM, TENSOR, TelemetryGenerator
 from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
 from simulator.world.cluster import Cluster
-from simulator.world.facts import Recut, Recutting, Started, Stopped, Why
-from simulator.world.work import Jobs
-
-
-def behaviours_of(seed: int, jobs: Jobs, first: int = 0) -> tuple[I8, F32]:
-    """(archetype, level of SM activity) of each job from row `first` on: the same under every policy."""
-    classes = [SLO_CLASS_NAMES[code] for code in jobs.slo_class[first:]]
-    keys = [program_of(jobs, job) for job in range(first, len(jobs))]
-    archetype, level = draw_jobs(seed, keys, jobs.kind[first:], classes, jobs.name[first:])
-    for row, job in enumerate(range(first, len(jobs))):
-        if jobs.image[job]:
-            spread = 1.0 + RUN_SPREAD * (2.0 * uniform_of(f"run/{seed}/{jobs.id[job]}") - 1.0)
-            level[row] = min(level[row] * spread, 1.0)
-    return archetype, level
-
-
-RUN_SPREAD = 0.1
-"""Runs of one program differ by at most this in their level, uniformly [assumed]."""
-
-
-def program_of(jobs: Jobs, job: int) -> str:
-    """The name under which the behaviour of a job is drawn: its program if it states an image, else its id."""
-    if not jobs.image[job]:
-        return jobs.id[job]
-    tenant = jobs.tenants[jobs.tenant[job]]
-    return "/".join((tenant, jobs.user[job], jobs.name[job], jobs.image[job]))
+from simulator.world.facts import Paced, Recut, Recutting, Started, Stopped, Why
 
 
 class Occupants:
@@ -58,6 +34,7 @@ class Occupants:
         self.archetype, self.level = np.empty(0, np.int8), np.empty(0, np.float32)
         self.pods: list[tuple[PodLabels, ...]] = [()] * len(self.entities.id)
         self._recut = False
+        self._parts: dict[int, float] = {}  # SM activity that work on shared GPUs adds to each of them
         cluster.observe(self)
 
     def on_recut(self, _fact: Recut) -> None:
@@ -109,6 +86,8 @@ class Occupants:
     def on_owner(self, job: int, now_s: float, away: bool) -> None:
         """The owner of a job left or came back: its GPUs change what they do."""
         (self._away.add if away else self._away.discard)(job)
+        if job in self._parts:
+            return  # its pace tells what its GPUs do
         rows = np.flatnonzero(self.state.job_code == job)
         self.state.archetype[rows], self.state.level[rows] = self._look(job)
         self.state.since_s[rows] = np.maximum(self.state.since_s[rows], now_s)
@@ -123,20 +102,62 @@ class Occupants:
         """Its GPUs are busy from the end of its start-up."""
         self.behaviours()
         self.refresh(fact.at_s)
+        if self._cluster.hardware.split.concerns(fact.gpus):
+            return
         rows = [self._gpus + row for row in fact.instances] or list(fact.gpus)
         state, jobs = self.state, self._cluster.jobs
         state.job_code[rows] = fact.job
         state.archetype[rows], state.level[rows] = self._look(fact.job)
         state.since_s[rows] = self._cluster.ready_s[fact.job]
         state.gpus[rows] = len(fact.gpus)
+        if not fact.instances and jobs.shape_of(fact.job).whole:
+            state.memory_mib[rows] = self._footprint_mib(fact.job, rows[0])
         for row in rows:
-            self.pods[row] = (PodLabels(jobs.tenants[jobs.tenant[fact.job]], jobs.id[fact.job]),)
+            self.pods[row] = (self._pod(fact.job),)
+
+    def _pod(self, job: int) -> PodLabels:
+        jobs = self._cluster.jobs
+        return PodLabels(jobs.tenants[jobs.tenant[job]], jobs.id[job])
+
+    def _footprint_mib(self, job: int, gpu: int, *, drawn: bool = False) -> float:
+        """Memory of a job on a GPU; NaN where its behaviour on it says so, unless `drawn`."""
+        jobs, hardware = self._cluster.jobs, self._cluster.hardware
+        stated = jobs.image[job] or not np.isnan(jobs.peak_memory_gib[job])
+        if not stated and not drawn:
+            return np.nan
+        model = hardware.inventory.names.gpu_models[hardware.model_of[hardware.node_of[gpu]]]
+        return footprint_mib(self._seed, jobs, job, int(self.archetype[job]), model)
+
+    def on_paced(self, fact: Paced) -> None:
+        """Work on shared GPUs changes what they do: the device's values are those of all work on it."""
+        held = self._cluster.held[fact.job]
+        if held is None:
+            return
+        self._parts[fact.job] = fact.active_gpus / len(held.gpus)
+        for gpu in held.gpus:
+            self._blend(gpu)
+
+    def _blend(self, gpu: int) -> None:
+        """A shared GPU: the activity and memory of all on it, and the signals of the most active beside them."""
+        cluster, state = self._cluster, self.state
+        jobs = [job for job in cluster.hardware.split.on[gpu] if job in self._parts]
+        main = max(jobs, key=lambda job: (self._parts[job], -job))
+        state.job_code[gpu], state.archetype[gpu] = main, self._look(main)[0]
+        state.level[gpu] = min(sum(self._parts[job] for job in jobs), 1.0)
+        state.since_s[gpu] = min(cluster.ready_s[job] for job in jobs)
+        state.gpus[gpu] = cluster.jobs.gpus[main]
+        loaded = [job for job in jobs if cluster.state[job] != State.STARTING]
+        state.memory_mib[gpu] = sum(self._footprint_mib(job, gpu, drawn=True) for job in loaded or jobs)
+        self.pods[gpu] = tuple(self._pod(job) for job in jobs)
 
     def worked(self, job: int, now_s: float) -> bool:
         """True if any GPU of a job worked in the half hour before, by the readings themselves.
 
         The shipped bounds of idle GPUs decide (core/model/policy/idle.py).
         """
+        if job in self._parts:
+            active = float(effective_level(self.archetype[job : job + 1], self.level[job : job + 1])[0])
+            return job not in self._away and active > Idle().sm_ratio
         truth, rules = TelemetryGenerator(self._seed, scrape_interval_s=30.0), Idle()
         slots = np.arange(max(truth.known_slot(now_s - WINDOWS_S[-1]), 0), truth.known_slot(now_s) + 1)
         rows = np.flatnonzero(self.state.job_code == job)
@@ -150,12 +171,11 @@ class Occupants:
         """The pods on these entities, as kubelet names them now."""
         if self._label is None:
             return [self.pods[row] for row in rows]
-        return [
-            (self._label(int(self.state.job_code[row]), row - self._gpus if row >= self._gpus else row),)
-            if self.pods[row]
-            else ()
-            for row in rows
-        ]
+        on, found = self._cluster.hardware.split.on, list[tuple[PodLabels, ...]]()
+        for row in rows:
+            jobs = on.get(row) or ([int(self.state.job_code[row])] if self.pods[row] else [])
+            found.append(tuple(self._label(job, row - self._gpus if row >= self._gpus else row) for job in jobs))
+        return found
 
     def on_stopped(self, fact: Stopped) -> None:
         """Its GPUs are idle again. At the end of a run nothing has stopped: what `autopilot plan` shows runs on."""
@@ -163,7 +183,8 @@ class Occupants:
             return
         rows = np.flatnonzero(self.state.job_code == fact.job)
         idle = idle_state(1)
-        for name in ("job_code", "archetype", "level", "gpus"):
+        self._parts.pop(fact.job, None)
+        for name in ("job_code", "archetype", "level", "gpus", "memory_mib"):
             getattr(self.state, name)[rows] = getattr(idle, name)[0]
         self.state.since_s[rows] = fact.at_s
         for row in rows.tolist():

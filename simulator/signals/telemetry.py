@@ -306,7 +306,8 @@ class TelemetryGenerator:
         out[PCIE] = (pcie0 * here + pcie1 * sm) * wobble[2]
         usable = entities.memory_mib * (1.0 - 2 * _RESERVED_RATIO)
         memory = (memory0 + (memory1 - memory0) * job_share) * (here > 0.0)
-        out[MEMORY] = np.maximum(memory * usable, _TABLE[13, 0] * usable)
+        memory = np.where(np.isnan(state.memory_mib), memory * usable, state.memory_mib * (here > 0.0))
+        out[MEMORY] = np.maximum(memory, _TABLE[13, 0] * usable)
         # boards of one model differ by a few percent (h100_telemetry_runs: 2 of 120 W when idle)
         own = 0.97 + 0.06 * uniform(entities.key)
         loaded_w, busy_w = (entities.loaded_w - entities.idle_w) * held, power1 * entities.limit_w

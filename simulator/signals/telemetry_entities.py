@@ -152,6 +152,7 @@ class GpuState:
     level: F32  # the job's mean SM activity
     since_s: F64  # in this state since
     gpus: I32  # GPUs of the job: NVLink is silent for one
+    memory_mib: F64  # held; NaN: by its behaviour
 
 
 def idle_state(count: int) -> GpuState:
@@ -162,4 +163,5 @@ def idle_state(count: int) -> GpuState:
         np.zeros(count, np.float32),
         np.full(count, -np.inf),
         np.ones(count, np.int32),
+        np.full(count, np.nan),
     )

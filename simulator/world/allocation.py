@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-FREE, SHARED, CUT, BROKEN = -1, -2, -3, -4
+FREE, SHARED, CUT, BROKEN, SPLIT = -1, -2, -3, -4, -5
 """`holder` of a GPU that no single job holds whole."""
 
 
@@ -14,6 +14,7 @@ class Refusal(StrEnum):
     """The reason of the cluster to refuse a request. An expected result, hence a value."""
 
     NOT_PENDING = "the work is not pending"
+    NOT_DONE = "the work is not done yet"
     NOT_HOLDING = "the work holds no GPU"
     NOT_PREEMPTIBLE = "the work is not preemptible"
     LEAVING = "the work is already leaving"
@@ -41,6 +42,10 @@ class Refusal(StrEnum):
     STALE = "a member of the gang is dead"
     ILLEGAL_GEOMETRY = "no legal MIG geometry"
     OTHER_GEOMETRY = "the geometry of the GPU changed since, or is changing"
+    SPLIT = "the GPUs of the node are shared by software"
+    APART = "shares on more than one node"
+    OTHER_SHARING = "the node is changing how its GPUs are shared"
+    NO_OFFER = "the node does not offer this way of sharing"
 
 
 class Held(NamedTuple):

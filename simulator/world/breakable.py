@@ -36,6 +36,10 @@ class Breakable(JobState):
     def lose_member(self, job: int, now_s: float, hang_s: float) -> Refusal | None:
         """One member of a gang dies, and the others keep their GPUs."""
 
+    @abstractmethod
+    def struck(self, gpu: int, now_s: float) -> list[int]:
+        """The work hit by an error of its GPU that does not break it."""
+
     def xids(self) -> list[int]:
         """The last error of each GPU since its repair; 0: none."""
         return [self.xid.get(gpu, 0) for gpu in range(len(self.hardware.node_of))]
@@ -68,7 +72,7 @@ class Breakable(JobState):
 
         `xid` is NVIDIA's number of the error, 0 if none is given.
         """
-        stopped = self._interrupt(self.hardware.holders(gpu), now_s)
+        stopped = self._interrupt(self.hardware.holders(gpu) if broken else self.struck(gpu, now_s), now_s)
         if xid:
             self.xid[gpu] = xid
         if broken:

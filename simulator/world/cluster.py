@@ -9,12 +9,12 @@ its full width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import floor, inf, nan
+from math import inf, nan
 
 from autopilot.core.hardware.mig import find_gpu_model, is_legal
+from autopilot.core.model.objects import Sharing
 from autopilot.core.model.records import Inventory, Save
 from autopilot.core.model.snapshot import State
-from simulator.world.breakable import Breakable
 from simulator.world.facts import (
     Decided,
     Evicting,
@@ -27,18 +27,15 @@ from simulator.world.facts import (
     Why,
     Withdrawn,
 )
+from simulator.world.gains import END, GIVE_UP, READY, VACATE, Gaining
 from simulator.world.growing import Growing
 from simulator.world.hardware import FREE, Hardware, Held, Refusal
 from simulator.world.jobstate import UNSUBMITTED
-from simulator.world.physics import IDEAL, TICKS_PER_S, Physics, up_to_grid
+from simulator.world.physics import IDEAL, Physics, up_to_grid
 from simulator.world.progress import NO_WRITE, Checkpoints, Leaving, Startups
 from simulator.world.recutting import Recuts
+from simulator.world.sharing import Sharings
 from simulator.world.work import Jobs
-
-READY, END, VACATE, GIVE_UP = 0, 1, 2, 3
-"""Kinds of the events that the cluster requests from its engine: start-up done, work done, evicted work has left, a
-gang that lost a member fails.
-"""
 
 _PENDING, _STARTING, _RUNNING = int(State.PENDING), int(State.STARTING), int(State.RUNNING)
 _CHECKPOINTING, _SUCCEEDED, _FAILED = int(State.CHECKPOINTING), int(State.SUCCEEDED), int(State.FAILED)
@@ -49,7 +46,7 @@ def _no_linger(_job: int, _incarnation: int, _now_s: float) -> float:
     return 0.0
 
 
-class Cluster(Breakable):
+class Cluster(Gaining):
     """Hardware, jobs and their states. Columns are lists by job row; read them directly, change them by the methods.
 
     `schedule` is called with (time, READY | END | VACATE | GIVE_UP, job, incarnation) and must call `ready`, `finish`,
@@ -72,6 +69,21 @@ class Cluster(Breakable):
         self.checkpoints = Checkpoints(jobs, physics)
         self._startups = Startups(jobs, physics, self.checkpoints)
         self.growing, self.recuts = Growing(self), Recuts(self, physics.mig_reconfigure_s)
+        self.sharings = Sharings(self)
+
+    def struck(self, gpu: int, now_s: float) -> list[int]:
+        """The work hit by an error of its GPU that does not break it."""
+        return self.sharings.struck(gpu, now_s) if self.hardware.split else self.hardware.holders(gpu)
+
+    def paced_s(self, job: int, halt_s: float) -> float | None:
+        """Progress of the present incarnation of a job on shared GPUs up to a time; None for any other job."""
+        return self.sharings.gained_s(job, halt_s)
+
+    def set_sharing(
+        self, node: int, sharing: Sharing, replicas: int, now_s: float, *, effect: str = ""
+    ) -> Refusal | None:
+        """Begin to change how software shares the GPUs of a node without work; nothing starts there until then."""
+        return self.sharings.begin(node, sharing, replicas, now_s, effect)
 
     def decided(self, effect: str, kind: str, job: int, now_s: float) -> None:
         """An accepted decision allows the effect `effect` (admit | evict | resize) on `job`."""
@@ -132,6 +144,8 @@ class Cluster(Breakable):
                 hook(fact)
         if self.silent:
             self.meet_silence(job, held.gpus, now_s)
+        if self.hardware.split:
+            self.sharings.joined(job, held, now_s)
         return None
 
     def _expect(self, job: int, number: int, held: Held, ready_s: float, starting: bool) -> None:
@@ -187,6 +201,8 @@ class Cluster(Breakable):
         if self.incarnation[job] != incarnation or self.state[job] != _STARTING:
             return False
         self.state[job] = _RUNNING
+        if self.hardware.split:
+            self.sharings.loaded(job, self.ready_s[job])
         return True
 
     def finish(self, job: int, now_s: float, incarnation: int | None = None) -> Refusal | None:
@@ -198,6 +214,8 @@ class Cluster(Breakable):
         if job in self.stale:
             return Refusal.STALE
         gain_s = self.jobs.duration_s[job] - self.served_s[job]
+        if self.hardware.split and self.sharings.goes_on(job, gain_s, now_s):
+            return Refusal.NOT_DONE
         self._stop(job, now_s, Why.END, gain_s, 0.0, _SUCCEEDED)
         return None
 
@@ -240,7 +258,8 @@ class Cluster(Breakable):
             write = self.checkpoints.no_turn(job, now_s) if skips else self.checkpoints.ask(job, now_s)
             if save == Save.MUST and not self.checkpoints.keeps(job, write):
                 return Refusal.UNSAVED
-        self.publish(Evicting(now_s, job, number, why, contract, effect, ahead, drain))
+        by_signal = self.sharings.is_client(job) and not self.checkpoints.keeps(job, write)
+        self.publish(Evicting(now_s, job, number, why, contract, effect, ahead, drain, by_signal))
         if not forced:
             linger_s = self.linger_s(job, number, now_s)
             self.leaving[job] = Leaving(why, now_s, write)
@@ -248,6 +267,7 @@ class Cluster(Breakable):
                 gone_s = max(up_to_grid(now_s + linger_s), write.done_s if write.done_s < inf else now_s)
                 self.state[job] = _CHECKPOINTING
                 self.schedule(gone_s, VACATE, job, number)
+                self.sharings.halted(job, now_s)
                 return None
         self._leave(job, now_s)
         return None
@@ -307,6 +327,7 @@ class Cluster(Breakable):
         if job in self.stale:
             return Refusal.STALE
         self.stale[job] = now_s
+        self.sharings.halted(job, now_s)
         self.schedule(up_to_grid(now_s + hang_s), GIVE_UP, job, self.incarnation[job])
         return None
 
@@ -335,7 +356,7 @@ class Cluster(Breakable):
         held = self.held[job]
         if held is None:
             return
-        jobs = self.jobs
+        jobs, clean = self.jobs, self.sharings.ends_cleanly(job, why, now_s)
         self.hardware.give(job, jobs.shapes[jobs.shape[job]], held)
         fact = self._stopped(job, now_s, why, gain_s, lost_s, held)
         if self.leaving or self.stale:
@@ -362,6 +383,8 @@ class Cluster(Breakable):
             self.end_s[job] = now_s
         for hook in self.hooks[Stopped]:
             hook(fact)
+        if self.hardware.split:
+            self.sharings.left(fact, held, clean)
 
     def _stopped(self, job: int, now_s: float, why: Why, gain_s: float, lost_s: float, held: Held) -> Stopped:
         ready_s = min(self.ready_s[job], now_s)
@@ -381,48 +404,6 @@ class Cluster(Breakable):
             self._full_milli(job, held),
             starved,
         )
-
-    # --- time and loss --------------------------------------------------------------------
-
-    def _full_milli(self, job: int, held: Held) -> int:
-        """Width of a counted second of progress (milli)."""
-        if len(held.gpus) == self.jobs.gpus[job]:
-            return held.milli
-        return self.jobs.shape_of(job).full_milli
-
-    def _halt_s(self, job: int, now_s: float) -> float:
-        """End of the useful work of a job with GPUs: now, or the time of its eviction or of the loss of a member."""
-        if job in self.leaving:
-            now_s = min(now_s, self.leaving[job].since_s)
-        return min(now_s, self.stale[job]) if job in self.stale else now_s
-
-    def _gain_s(self, job: int, now_s: float) -> float:
-        """Progress of the present incarnation up to `now_s`, rounded down to the grid."""
-        elapsed_s = self._halt_s(job, now_s) - self.ready_s[job]
-        if elapsed_s <= 0:
-            return 0.0
-        held = self.held[job]
-        if held is not None and len(held.gpus) != self.jobs.gpus[job]:
-            elapsed_s = floor(elapsed_s * TICKS_PER_S * held.milli / self._full_milli(job, held)) / TICKS_PER_S
-        return min(elapsed_s, self.jobs.duration_s[job] - self.served_s[job])
-
-    def _lost_s(self, job: int, now_s: float, gain_s: float) -> float:
-        """Progress lost by a stop now; nothing once the checkpoint of its eviction is written."""
-        if job in self.leaving and self.leaving[job].saved(now_s):
-            return 0.0
-        return self.checkpoints.loss_s(job, self.served_s[job], gain_s, self.incarnation[job], now_s)
-
-    def progress_s(self, job: int, now_s: float) -> float:
-        """All progress of a job, as if none were lost: seconds at full width."""
-        return self.served_s[job] + (self._gain_s(job, now_s) if job in self.holding else 0.0)
-
-    def last_checkpoint_s(self, job: int, now_s: float) -> float:
-        """Time of the newest periodic checkpoint of the present incarnation; NaN if none was made."""
-        interval_s = self.checkpoints.interval_s(job)
-        gain_s = self._gain_s(job, now_s) if job in self.holding else 0.0
-        if not 0 < interval_s <= gain_s:
-            return nan
-        return self.ready_s[job] + floor(gain_s / interval_s) * interval_s
 
     # --- the hardware ---------------------------------------------------------------------
 

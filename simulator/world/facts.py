@@ -103,6 +103,7 @@ class Evicting(NamedTuple):
     effect: str
     ahead: bool = False  # moved for work that is only expected
     drain: bool = False  # moved so that its GPU or node can be cut anew
+    by_signal: bool = False  # a client of an MPS server, ended without a clean exit
 
 
 class Stopped(NamedTuple):
@@ -160,6 +161,17 @@ class Recutting(NamedTuple):
     effect: str
     scope: str = "instance"  # instance | gpu | node: where nothing may run meanwhile
     turns: bool = False  # MIG mode is to turn on or off; at the end: it did
+
+
+class Turned(NamedTuple):
+    """A node begins to change how software shares its GPUs, or has changed it."""
+
+    at_s: float
+    node: int
+    begins: bool
+    sharing: int  # objects.Sharing, asked for or present
+    replicas: int  # shares of each GPU; 1: whole
+    effect: str = ""
 
 
 class Cordoned(NamedTuple):
@@ -229,6 +241,7 @@ Fact = (
     | GpuChanged
     | Recut
     | Recutting
+    | Turned
     | Cordoned
     | Decided
     | Floored
@@ -250,6 +263,7 @@ HOOKS = {
     GpuChanged: "on_gpu",
     Recut: "on_recut",
     Recutting: "on_recutting",
+    Turned: "on_turned",
     Cordoned: "on_cordoned",
     Decided: "on_decided",
     Floored: "on_floored",

@@ -17,6 +17,7 @@ from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import GPU_MILLI, Topology
 from simulator.specs.inventory import FIRST_GI_ID
 from simulator.world.allocation import BROKEN, CUT, FREE, SHARED, Held, Instance, Refusal, bits
+from simulator.world.split import Split
 from simulator.world.work import Shape
 
 __all__ = ["BROKEN", "CUT", "FREE", "SHARED", "Hardware", "Held", "Instance", "Refusal", "bits"]
@@ -44,6 +45,7 @@ class Hardware:
         self.gpu_memory_mib: list[int | None] = [memory.get(name) for name in inventory.names.gpu_models]
         self.ready: list[bool] = nodes.ready.tolist()
         self.cordoned: list[bool] = nodes.cordoned.tolist()
+        self.closed: set[int] = set()  # GPUs of nodes that change how they are shared
         self.stopped: set[int] = set()  # GPUs whose clients are stopped while their MIG geometry changes
         self.reclaim_at_s: list[float] = np.nan_to_num(nodes.reclaim_at_s, nan=inf).tolist()
         self.healthy: list[bool] = gpus.healthy.tolist()
@@ -71,6 +73,7 @@ class Hardware:
             self.free[node] = mask.bit_count()
             if self.is_open(node):
                 self.by_free[self.free[node]] |= self.node_bit[node]
+        self.split = Split(self)
         table = inventory.instances
         for gpu, code, start, gi_id in zip(table.gpu, table.profile, table.start, table.gi_id, strict=True):
             self.add_instance(int(gpu), inventory.names.profiles[code], int(start), int(gi_id))
@@ -114,6 +117,7 @@ class Hardware:
             return [self.holder[gpu]]
         found = set(self.shares.get(gpu, ()))
         found.update(self.instance_holder[row] for row in self.cut.get(gpu, ()))
+        found.update(self.split.on.get(gpu, ()))
         return sorted(found - {FREE})
 
     def node_holders(self, node: int) -> list[int]:
@@ -136,6 +140,13 @@ class Hardware:
         """Allocate the GPUs (or shares, or instances) to `job`, all of them or none."""
         if self.stopped and not self.stopped.isdisjoint(gpus):
             return Refusal.NODE_UNFIT
+        if self.closed and not self.closed.isdisjoint(gpus):
+            return Refusal.OTHER_SHARING
+        if self.split and self.split.concerns(gpus):
+            held = self._constraint(shape, gpus, instances) or self.split.take(job, shape, gpus)
+            if isinstance(held, Held):
+                self._count_host(shape, held, -1)
+            return held
         if not shape.plain:
             if refusal := self._constraint(shape, gpus, instances):
                 return refusal
@@ -197,6 +208,10 @@ class Hardware:
             self.by_free[self.free[node]] ^= bit
             self.by_free[free] ^= bit
         self.free[node] = free
+
+    def set_free(self, node: int, free: int) -> None:
+        """Set the number of free whole GPUs of a node."""
+        self._move(node, free)
 
     def _why_not(self, gpu: int, twice: bool) -> Refusal:
         if twice:
@@ -276,7 +291,7 @@ class Hardware:
         The kept GPUs may be on unschedulable nodes.
         """
         was, now = set(held.gpus), set(gpus)
-        if not shape.whole:
+        if not shape.whole or (self.split and self.split.concerns((*held.gpus, *gpus))):
             return Refusal.NOT_ELASTIC
         if len(now) < len(gpus):
             return Refusal.GPU_TWICE
@@ -311,7 +326,9 @@ class Hardware:
 
     def give(self, job: int, shape: Shape, held: Held) -> None:
         """Release the GPUs of `job`."""
-        if held.instances:
+        if self.split and self.split.concerns(held.gpus):
+            self.split.give(job, held.gpus)
+        elif held.instances:
             for row in held.instances:
                 self.instance_holder[row] = FREE
         elif shape.milli:

@@ -26,7 +26,7 @@ class Spot(NamedTuple):
 
 def find_spot(hardware: Hardware, shape: Shape, allowed: int = -1) -> Spot | None:
     """Free GPUs for `shape` on the nodes of the bit set `allowed`, or None if it does not fit now."""
-    if hardware.stopped:
+    if hardware.stopped or hardware.closed:
         allowed &= ~_stopped(hardware)
     if shape.plain:
         gpus = _whole(hardware, shape, allowed) if allowed != -1 else _anywhere(hardware, shape)
@@ -46,9 +46,9 @@ def find_spot(hardware: Hardware, shape: Shape, allowed: int = -1) -> Spot | Non
 
 
 def _stopped(hardware: Hardware) -> int:
-    """Nodes closed during the change of a MIG geometry, as a bit set."""
+    """Nodes closed during the change of a MIG geometry or of sharing, as a bit set."""
     found = 0
-    for gpu in hardware.stopped:
+    for gpu in hardware.stopped | hardware.closed:
         found |= hardware.node_bit[hardware.node_of[gpu]]
     return found
 

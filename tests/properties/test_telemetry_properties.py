@@ -42,7 +42,8 @@ def states(draw: st.DrawFn) -> GpuState:
     level = rng.choice([0.0, 1.0, 0.3, 0.05, 0.999], COUNT).astype(np.float32)
     since_s = rng.choice([-np.inf, 0.0, 100.0, 1e6, 3e8, 1e12], COUNT)
     code = rng.integers(-1, 6, COUNT).astype(np.int32)
-    return GpuState(code, archetype, level, since_s, rng.integers(1, 9, COUNT).astype(np.int32))
+    gpus, memory_mib = rng.integers(1, 9, COUNT).astype(np.int32), rng.choice([np.nan, 0.0, 3e4], COUNT)
+    return GpuState(code, archetype, level, since_s, gpus, memory_mib)
 
 
 @given(seeds, slot_lists, states(), fault_records)
@@ -112,6 +113,7 @@ def test_another_seed_is_another_fleet(one: int, other: int) -> None:
         rng.random(COUNT).astype(np.float32),
         np.zeros(COUNT),
         np.full(COUNT, 8, np.int32),
+        np.full(COUNT, np.nan),
     )
     first, _ = TelemetryGenerator(one).sample(50, ENTITIES, state)
     second, _ = TelemetryGenerator(other).sample(50, ENTITIES, state)

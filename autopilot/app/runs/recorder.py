@@ -167,7 +167,7 @@ class StayRecorder:
         """(begin, end, rate, number of the stay) of each stretch of work: stays without absences."""
         rows = []
         for number, (stay, ready_s, rate) in enumerate(zip(self.stays, self._ready_s, rates.tolist(), strict=True)):
-            at_s = ready_s
+            at_s = max(ready_s, stay[1])
             for from_s, to_s in self._away.get(stay[0], ()):
                 if to_s > at_s and from_s < stay[2]:
                     rows.append((at_s, max(from_s, at_s), rate, number))

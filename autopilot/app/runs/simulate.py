@@ -38,7 +38,7 @@ from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
 from simulator.running.owners import Owners
 from simulator.running.simulation import Simulated, Simulation, alone_jct_s
-from simulator.signals.occupants import behaviours_of
+from simulator.signals.programs import DrawnLoads, behaviours_of
 from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
@@ -223,6 +223,7 @@ def _run(
 
     judged = policy if options.engine is None else None  # an engine is not held to the limits of a policy
     simulation = _built(metered, lambda: _simulation(world, jobs, make, judged, table, progress, _works(running)))
+    simulation.cluster.sharings.loads = DrawnLoads(world.seed, jobs)
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     owners = _owners(simulation, world.seed, running)
     _arm(simulation, services, faults)
@@ -365,6 +366,7 @@ def _owners(simulation: Simulation, seed: int, running: Sequence[Running]) -> Ow
     """The owners of interactive work; the telemetry shows their absences."""
     owners = Owners(simulation.cluster, seed)
     owners.arm(simulation.engine)
+    owners.listeners.append(simulation.cluster.sharings.on_owner)
     owners.listeners += [run.occupants.on_owner for run in running if run.occupants is not None]
     return owners
 

@@ -11,7 +11,7 @@ from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.recorder import StayRecorder
 from simulator.baselines import BASELINES
 from simulator.running.simulation import Simulated, Simulation
-from simulator.signals.occupants import behaviours_of
+from simulator.signals.programs import behaviours_of
 from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory

@@ -8,7 +8,8 @@ import pytest
 from autopilot.app.runs.recorder import StayRecorder
 from simulator.baselines import BASELINES
 from simulator.running.simulation import Simulation
-from simulator.signals.occupants import Occupants, behaviours_of
+from simulator.signals.occupants import Occupants
+from simulator.signals.programs import behaviours_of
 from simulator.signals.telemetry import SM, TelemetryGenerator
 from simulator.world.physics import IDEAL, REAL, Physics
 from simulator.world.work import Jobs

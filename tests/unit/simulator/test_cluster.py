@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from autopilot.core.hardware.mig import Placement
 from autopilot.core.model.snapshot import SloClass, State, Topology
 from simulator.specs.clusterfile import MigSpec
-from simulator.world.cluster import END, READY, VACATE, Cluster
+from simulator.world.cluster import Cluster
 from simulator.world.facts import Started, Stopped, Why
+from simulator.world.gains import END, READY, VACATE
 from simulator.world.hardware import BROKEN, FREE, Refusal
 from simulator.world.jobstate import UNSUBMITTED
 from simulator.world.physics import CHARGED, IDEAL, REAL, TICKS_PER_S, on_grid, up_to_grid

@@ -11,8 +11,9 @@ from simulator.baselines import BASELINES
 from simulator.outcome.results import policy_result
 from simulator.running.accounting import UNITS_PER_GPU_S, Accounts
 from simulator.running.simulation import Simulation
-from simulator.world.cluster import GIVE_UP, VACATE, Cluster
+from simulator.world.cluster import Cluster
 from simulator.world.facts import Evicting, Stopped, Why
+from simulator.world.gains import GIVE_UP, VACATE
 from simulator.world.hardware import Refusal
 from simulator.world.physics import CHARGED, IDEAL, REAL, TICKS_PER_S, Physics, up_to_grid
 from simulator.world.progress import Checkpoints, Leaving, Write

@@ -12,7 +12,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.objects import Share, Trust
 from simulator.inference.deployments import requests_for
 from simulator.scenarios import load_scenario, scenario_names
-from simulator.signals.occupants import behaviours_of
+from simulator.signals.programs import behaviours_of
 from simulator.specs.inventory import build_inventory
 from simulator.world.placing import never_fits
 from simulator.world.work import Jobs, jobs_from_trace

@@ -13,8 +13,9 @@ from simulator.baselines import BASELINES
 from simulator.checkers import CHECKERS, CheckerSet, World
 from simulator.outcome.results import policy_result
 from simulator.running.simulation import Simulation
-from simulator.world.cluster import END, READY, Cluster
+from simulator.world.cluster import Cluster
 from simulator.world.facts import Evicting, Started, Stopped, Why
+from simulator.world.gains import END, READY
 from simulator.world.hardware import BROKEN, FREE, Refusal
 from simulator.world.physics import CHARGED, IDEAL, REAL, Physics, up_to_grid
 from simulator.world.work import Jobs, Shape
