@@ -100,6 +100,7 @@ def open_stage(
         PHYSICS[world.physics],
         checkers=(*PHYSICAL, Needed.name) if acts else (),
         ready_wakes=True,
+        loads=DrawnLoads(world.seed, jobs),
     )
     faults = Faults(world.faults, world.seed) if world.faults is not None else None
     checked = engine if isinstance(engine, Beside) else None
@@ -112,7 +113,6 @@ def open_stage(
     owners = Owners(simulation.cluster, world.seed)
     owners.arm(simulation.engine)
     owners.listeners += [occupants.on_owner, simulation.cluster.sharings.on_owner]
-    simulation.cluster.sharings.loads = DrawnLoads(world.seed, jobs)
     if checked is not None:
         checked.around = ApiSurroundings(projection, owners.away)
         checked.later, checked.manager = simulation.engine.at, ControllerManager(simulation.engine.at)

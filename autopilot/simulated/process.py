@@ -58,10 +58,15 @@ def serve_world(
         servers.load = services.load
     unattended = Unattended()
     simulation = Simulation(
-        world.inventory, jobs, lambda _: unattended, PHYSICS[world.physics], checkers=(), ready_wakes=True
+        world.inventory,
+        jobs,
+        lambda _: unattended,
+        PHYSICS[world.physics],
+        checkers=(),
+        ready_wakes=True,
+        loads=DrawnLoads(world.seed, jobs),
     )
     cluster, engine = simulation.cluster, simulation.engine
-    cluster.sharings.loads = DrawnLoads(world.seed, jobs)
     if services is not None:
         services.arm(engine)
     if faults is not None:

@@ -24,6 +24,7 @@ from simulator.checkers.limits import Limits
 from simulator.checkers.min_runtime import MinRuntime
 from simulator.checkers.modes import Modes
 from simulator.checkers.moves_ahead import MovesAhead
+from simulator.checkers.mps_clients import MpsClients
 from simulator.checkers.needed import Needed
 from simulator.checkers.nodes import Nodes
 from simulator.checkers.notices import Notices
@@ -32,7 +33,11 @@ from simulator.checkers.preemption_rate import PreemptionRate
 from simulator.checkers.protected import Protected
 from simulator.checkers.regeometry_rate import RegeometryRate
 from simulator.checkers.room import Room
+from simulator.checkers.shared_count import SharedCount
+from simulator.checkers.shared_memory import SharedMemory
+from simulator.checkers.shared_trust import SharedTrust
 from simulator.checkers.slo import Slo
+from simulator.checkers.turned_nodes import TurnedNodes
 
 __all__ = ["CHECKERS", "PHYSICAL", "CheckerSet", "Rules", "Violation", "World"]
 
@@ -66,6 +71,11 @@ CHECKERS: dict[str, type[Checker]] = {
         Modes,
         MovesAhead,
         Notices,
+        SharedTrust,
+        SharedCount,
+        SharedMemory,
+        TurnedNodes,
+        MpsClients,
     )
 }
 

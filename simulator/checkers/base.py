@@ -15,6 +15,7 @@ from simulator.specs.advance_spec import AdvanceSpec
 from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.facts import Evicting
 from simulator.world.physics import Physics
+from simulator.world.sharing import Loads
 from simulator.world.work import Jobs
 
 TICK_S = 5.0
@@ -147,7 +148,8 @@ class World:
 
     `services` returns the services as seen by their users at a time; None: there are none. `physics`: durations of
     operations in this world; None: they are not checked. `ill`: True for a job that lacks a member, hangs, or is
-    leaving. `works`: True if the GPUs of a job worked in the half hour before a time; None: unknown.
+    leaving. `works`: True if the GPUs of a job worked in the half hour before a time; None: unknown. `loads`: the true
+    activity and footprints of work; None: unknown.
     """
 
     inventory: Inventory
@@ -157,6 +159,7 @@ class World:
     physics: Physics | None = None
     ill: Callable[[int], bool] | None = None
     works: Callable[[int, float], bool] | None = None
+    loads: Loads | None = None
 
 
 def weighed(fact: Evicting) -> bool:

@@ -18,6 +18,7 @@ from simulator.traces.gpu_models import KNOWN_GPU_MODELS
 from simulator.world.cluster import Cluster
 from simulator.world.hardware import Hardware, bits
 from simulator.world.physics import IDEAL, Physics
+from simulator.world.sharing import Loads
 from simulator.world.work import Jobs, Shape
 
 GPU_MEMORY_MIB = {name: None if gb is None else gb * 1024 for name, gb in KNOWN_GPU_MODELS.items()}
@@ -49,6 +50,7 @@ class Simulation:
         rules: Rules | None = None,
         services: Callable[[float], ServiceTable] | None = None,
         works: Callable[[int, float], bool] | None = None,
+        loads: Loads | None = None,
         queues: Sequence[QueueSpec] = (),
         observers: Sequence[object] = (),
         horizon_s: float = inf,
@@ -58,13 +60,16 @@ class Simulation:
     ) -> None:
         """`checkers` are keys of simulator.checkers.CHECKERS; `rules` are the limits of the policy.
 
+        `loads`: what work does and holds on its GPUs, for those that share GPUs; None: all is alike and holds nothing.
         For the checkers, `services` returns the services of the run at a time, and `works` tells if the GPUs of a job
         worked in the half hour before a time. The run counts the owed guarantees of the `queues` of the cluster file.
         """
         self.cluster = Cluster(inventory, jobs, physics, GPU_MEMORY_MIB)
         last_s = max((s for s, service in zip(jobs.submit_s, jobs.service, strict=True) if service < 0), default=0.0)
         self.accounts = Accounts(self.cluster, last_s)
-        world = World(inventory, jobs, rules or Rules(), services, physics, ill=self._ill, works=works)
+        if loads is not None:
+            self.cluster.sharings.loads = loads
+        world = World(inventory, jobs, rules or Rules(), services, physics, ill=self._ill, works=works, loads=loads)
         self.checkers = CheckerSet(world, checkers)
         self.owed = Owed(self.cluster, queues)
         for observer in (self.accounts, self.owed, *self.checkers.checkers, *observers):

@@ -7,6 +7,7 @@ from typing import Any
 
 from autopilot.core.hardware.mig import Placement
 from autopilot.core.model.hours import parse_hours
+from autopilot.core.model.objects import Share, Sharing, SharingConfig, Trust
 from autopilot.core.model.snapshot import ServiceTable, make
 from simulator.checkers import CHECKERS, Rules, World
 from simulator.specs.advance_spec import AdvanceSpec
@@ -23,6 +24,7 @@ from simulator.world.facts import (
     Stopped,
     Why,
 )
+from simulator.world.sharing import Unknown
 from simulator.world.work import Jobs, Shape
 from tests.kits.cluster_kit import gang, pool, pools
 
@@ -74,6 +76,17 @@ HELD = frozenset(
 
 END_S = 90_000.0
 
+SHARING_WORK = (
+    (Trust.TRUSTED, Share.DEV),
+    (Trust.ACROSS, Share.DEV),
+    (Trust.TRUSTED, Share.PAIR),
+    (Trust.UNTRUSTED, Share.DEV),
+    (Trust.ACROSS, Share.DEV),
+    (Trust.ACROSS, Share.PAIR),
+    *((Trust.TRUSTED, Share.DEV),) * 4,
+)
+"""Declarations of jobs 12 to 21."""
+
 
 def recut(
     gpu: int,
@@ -102,7 +115,8 @@ def services(_now_s: float) -> ServiceTable:
 
 
 def world(rules: Rules = RULES) -> World:
-    """Twelve jobs of two tenants on three nodes of eight; job 3 is latency-critical, 4 not preemptible, 5 opted out.
+    """Twelve jobs of two tenants on three nodes of eight; job 3 is latency-critical, 4 not preemptible, 5 opted out;
+    and ten that declare trust, with GPUs shared by software for them (planted_sharing.py).
 
     Job 5 is elastic, 8 names its GPU model, 4 and 10 are replicas. Tenant a is guaranteed two of the three nodes.
     """
@@ -117,6 +131,9 @@ def world(rules: Rules = RULES) -> World:
             slo_class=0 if number == 3 else 2,
             preemptible=number not in {3, 4},
         )
+    for number, (trust, share) in enumerate(SHARING_WORK, 12):
+        gpus = 8 if number == 21 else 1
+        jobs.add(f"job-{number}", "b" if number in {16, 17} else "a", gang(gpus), 0.0, 5000.0, trust=trust, share=share)
     jobs.service[4], jobs.service[10] = 0, 1
     jobs.shape[5] = jobs.shape_code(gang(16, min_gpus=8))
     jobs.shape[8] = jobs.shape_code(gang(16, models=1))
@@ -128,6 +145,8 @@ def world(rules: Rules = RULES) -> World:
         pool("main", nodes=3, gpus=8),
         pool("cut", nodes=1, gpus=1, mig=(cut,)),
         pool("t4", gpus=1, model="T4"),
+        pool("sliced", gpus=8, model="H100-80GB", sharing=SharingConfig("time-slicing-4", Sharing.TIME_SLICING, 4)),
+        pool("mps", gpus=2, model="H100-80GB", sharing=SharingConfig("mps-4", Sharing.MPS, 4)),
     )
     held = {"excluded": frozenset({5}), "held_actions": HELD}
     return World(
@@ -136,7 +155,20 @@ def world(rules: Rules = RULES) -> World:
         Rules(**{name: getattr(rules, name) for name in rules.__slots__} | held),
         services,
         works=lambda job, _at_s: job % 2 == 1,
+        loads=Thirds(),
     )
+
+
+class Thirds(Unknown):
+    """All work holds 30,000 of 80,000 MiB."""
+
+    def footprint_mib(self, _job: int, _gpu_model: str) -> float:
+        """The same for all."""
+        return 30_000.0
+
+    def memory_mib(self, _gpu_model: str) -> float:
+        """Room for two."""
+        return 80_000.0
 
 
 def started(job: int, gpus: Sequence[int], at_s: float = 10.0, **more: Any) -> Started:

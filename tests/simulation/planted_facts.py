@@ -17,6 +17,7 @@ from simulator.world.facts import (
 from tests.simulation.fact_builders import evicting, floored, recut, resized, started, stopped
 from tests.simulation.planted_ceilings import CEILINGS, CEILINGS_FINE
 from tests.simulation.planted_scopes import SCOPES, SCOPES_FINE
+from tests.simulation.planted_sharing import SHARING, SHARING_FINE
 from tests.simulation.planted_takings import TAKINGS, TAKINGS_FINE
 
 THREES = (("3g.40gb", 0), ("3g.40gb", 4))
@@ -71,6 +72,7 @@ PLANTED: list[tuple[str, str, list[Fact]]] = [
     *SCOPES,
     *TAKINGS,
     *CEILINGS,
+    *SHARING,
     ("geometry", "whose geometry changes", [Recutting(5.0, 0, True, (), THREES, ""), started(0, [0])]),
     ("gangs", "15 of its 16", [started(2, range(15))]),
     ("gangs", "split over nodes", [started(2, [*range(4), *range(8, 20)])]),
@@ -272,6 +274,7 @@ FINE: list[tuple[str, list[Fact]]] = [
     ("floors", [floored(4), Scaled(20.0, 1, 2, 2, 0), started(10, [0]), floored(2, 50.0)]),
     ("effects", [Decided(1.0, "e1", "scale", 0), floored(4, effect="e1")]),
     *CEILINGS_FINE,
+    *SHARING_FINE,
     *SCOPES_FINE,
     *TAKINGS_FINE,
     ("capacity", [started(6, [4], milli=600), stopped(6, milli=600), started(0, [4]), stopped(0, Why.CUT)]),

@@ -86,7 +86,7 @@ def test_accounts_that_do_not_add_up_are_caught() -> None:
     checkers.checkers[0].on_stopped(stopped(0, lost_s=40.0))  # type: ignore[attr-defined]
     unit = 1000 * TICKS_PER_S
     right = Share(90 * unit, 50 * unit, 40 * unit, 0)
-    capacity = 26 * 100 * unit
+    capacity = 36 * 100 * unit
     assert checkers.close(100.0, capacity, capacity - 90 * unit, (right, Share())).violations == ()
     for wrong in (Share(90 * unit, 50 * unit, 39 * unit, 0), Share(91 * unit, 51 * unit, 40 * unit, 0)):
         assert checkers.close(100.0, capacity, capacity - 90 * unit, (wrong, Share())).violations

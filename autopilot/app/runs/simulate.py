@@ -223,7 +223,6 @@ def _run(
 
     judged = policy if options.engine is None else None  # an engine is not held to the limits of a policy
     simulation = _built(metered, lambda: _simulation(world, jobs, make, judged, table, progress, _works(running)))
-    simulation.cluster.sharings.loads = DrawnLoads(world.seed, jobs)
     stays = StayRecorder(simulation.cluster) if options.series or telemetry != "off" else None
     owners = _owners(simulation, world.seed, running)
     _arm(simulation, services, faults)
@@ -316,6 +315,7 @@ def _simulation(
         rules=_rules(policy, world),
         services=services,
         works=works,
+        loads=DrawnLoads(world.seed, jobs),
         queues=world.spec.queues,
         ready_wakes=services is not None,
         recuts=policy is not None,
