@@ -110,9 +110,7 @@ def open_stage(
     managers = MigManagers(simulation.engine, projection)
     engine.after = partial(_show, projection, managers, timeline)
     occupants = Occupants(simulation.cluster, world.seed, projection.pod_labels)
-    owners = Owners(simulation.cluster, world.seed)
-    owners.arm(simulation.engine)
-    owners.listeners += [occupants.on_owner, simulation.cluster.sharings.on_owner]
+    owners = _owners(simulation, world.seed, occupants)
     if checked is not None:
         checked.around = ApiSurroundings(projection, owners.away)
         checked.later, checked.manager = simulation.engine.at, ControllerManager(simulation.engine.at)
@@ -141,6 +139,14 @@ def open_stage(
     )
     clock.run_to(0.0)
     return stage
+
+
+def _owners(simulation: Simulation, seed: int, occupants: Occupants) -> Owners:
+    """The owners of interactive work, whose absences telemetry and neighbours on shared GPUs notice."""
+    owners = Owners(simulation.cluster, seed)
+    owners.arm(simulation.engine)
+    owners.listeners += [occupants.on_owner, simulation.cluster.sharings.on_owner]
+    return owners
 
 
 def _jobs_of(world: World, speed: float) -> Jobs:

@@ -226,16 +226,25 @@ def tenants(data: ReportData) -> str:
     return more + box("Tenants by policy", table(f"{head}</tr><tr>{sub}</tr>", rows, "tenants"))
 
 
-CAPACITY_CAUSES: tuple[tuple[str, str, str], ...] = (
+CAPACITY_CAUSES: tuple[tuple[str, str, str | None], ...] = (
     ("active_gpu_s", "SM active", "bound_active_gpu_s"),
     ("low_activity_gpu_s", "running, SMs not active", "bound_low_activity_gpu_s"),
+    ("low_shares_gpu_s", "— under-driven, could be shared under the rules", None),
+    ("low_memory_gpu_s", "— under-driven, not under the rules: memory", None),
+    ("low_trust_gpu_s", "— under-driven, not under the rules: trust", None),
+    ("low_width_gpu_s", "— under-driven, not under the rules: width", None),
+    ("low_class_gpu_s", "— under-driven, not under the rules: class", None),
     ("start_up_gpu_s", "starting up", ""),
     ("away_guaranteed_gpu_s", "owner away, within the guarantee", ""),
     ("away_borrowed_gpu_s", "owner away, borrowed", ""),
     ("free_wanted_gpu_s", "free while work waited", ""),
     ("free_gpu_s", "free without demand", "bound_free_gpu_s"),
+    ("useful_gpu_s", "useful of the SM-active", None),
+    ("bound_shared_gpu_s", "SM active within reach with shared GPUs", None),
 )
-"""Key in `real_use` of a result, words, and the key of the same part under the bound ("": the bound has none)."""
+"""Key in `real_use` of a result, words, and the key of the same part under the bound ("": the bound has none of it;
+None: not asked). Rows that begin with a dash are parts of the row above them.
+"""
 
 
 def capacity_use(data: ReportData) -> str:
@@ -253,7 +262,7 @@ def capacity_use(data: ReportData) -> str:
         cells = ""
         for _, found in runs:
             whole = pick(found, "capacity_gpu_s") or 0.0
-            bound = pick(found, bound_key) if bound_key else 0.0
+            bound = pick(found, bound_key) if bound_key else None if bound_key is None else 0.0
             shares = [value / whole if whole and value is not None else None for value in (pick(found, key), bound)]
             cells += "".join(f"<td>{text(format_ratio(share))}</td>" for share in shares)
         rows.append(f"<tr><th scope=row>{text(words)}</th>{cells}</tr>")

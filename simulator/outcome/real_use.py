@@ -10,8 +10,10 @@ goes first, so the GPUs usable by work of at least a level are those of a cluste
 
     bound = sum over levels of (level - next lower level) x GPU-seconds served of work at or above the level
 
-No schedule does more: at each level, its work at or above the level uses at most the served part. An absent owner
-asks for nothing. Replicas of services arrive at their start, since their number depends on the policy.
+No schedule without shared GPUs does more: at each level, its work at or above the level uses at most the served part.
+An absent owner asks for nothing. Replicas of services arrive at their start, since their number depends on the policy.
+
+The bound with shared GPUs, and the rules that part the under-driven time, are in simulator/outcome/shareable.py.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.outcome.shareable import Piece, Rule, shared_bound
 from simulator.outcome.spans import F64, Span, Steps, area_gpu_s, steps_of, together
 from simulator.running.accounting import served_gpu_s
 
@@ -43,6 +46,7 @@ class Occupancy:
     away: Sequence[tuple[float, float]] = ()
     active_gpus: float | None = None
     useful_gpus: float | None = None
+    rule: Rule = Rule.CLASS
 
     def worked_s(self, until_s: float) -> float:
         """Seconds up to a time without start-up and without the absences of its owner."""
@@ -58,25 +62,18 @@ class Occupancy:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """Work as it would run if it started at its arrival, in parts without a break."""
-
-    from_s: float
-    to_s: float
-    gpus: float
-    level: float
-
-
-@dataclass(frozen=True, slots=True)
 class RealUse:
-    """GPU-seconds up to the last arrival. The fields up to `free_gpu_s` without capacity and useful add up to the
-    capacity.
-    """
+    """GPU-seconds up to the last arrival. Active, low activity, start-up, away and free add up to the capacity."""
 
     capacity_gpu_s: float
     active_gpu_s: float  # SM-active
     useful_gpu_s: float  # no part of the capacity: lone SM activity x relative progress
-    low_activity_gpu_s: float  # of work that runs: 1 - its SM activity
+    low_activity_gpu_s: float  # of work that runs: 1 - its SM activity; the sum of the next five
+    low_shares_gpu_s: float  # of it: of work that could share its GPUs under the rules
+    low_memory_gpu_s: float  # of work that may not for its memory,
+    low_trust_gpu_s: float  # its trust,
+    low_width_gpu_s: float  # its width,
+    low_class_gpu_s: float  # its class, or because it does not say so
     start_up_gpu_s: float
     away_guaranteed_gpu_s: float  # held while the owner is away, within the guarantee of the queue
     away_borrowed_gpu_s: float  # the same, above it
@@ -85,12 +82,13 @@ class RealUse:
     bound_active_gpu_s: float
     bound_low_activity_gpu_s: float  # of the work that the bound serves
     bound_free_gpu_s: float  # the rest of the capacity under the bound
+    bound_shared_gpu_s: float  # the most SM-active GPU-seconds with shared GPUs
 
 
 def real_use(
     stays: Sequence[Occupancy],
     waiting: Steps,
-    offers: Sequence[Offer],
+    offers: Sequence[Piece],
     guarantees: Mapping[str, float],
     gpus: float,
     until_s: float,
@@ -116,11 +114,17 @@ def real_use(
     free_wanted = float(np.minimum(free, np.maximum(wanted, 0.0)) @ length_s)
     borrowed = _borrowed_gpu_s(stays, guarantees, until_s)
     bound, bound_served = _bound(offers, gpus, until_s)
+    low = _low_by_rule(stays, until_s)
     return RealUse(
         capacity_gpu_s=gpus * until_s,
         active_gpu_s=active,
         useful_gpu_s=useful,
         low_activity_gpu_s=held_gpu_s - start_up - away_gpu_s - active,
+        low_shares_gpu_s=low[Rule.SHARES],
+        low_memory_gpu_s=low[Rule.MEMORY],
+        low_trust_gpu_s=low[Rule.TRUST],
+        low_width_gpu_s=low[Rule.WIDTH],
+        low_class_gpu_s=low[Rule.CLASS],
         start_up_gpu_s=start_up,
         away_guaranteed_gpu_s=away_gpu_s - borrowed,
         away_borrowed_gpu_s=borrowed,
@@ -129,7 +133,17 @@ def real_use(
         bound_active_gpu_s=bound,
         bound_low_activity_gpu_s=bound_served - bound,
         bound_free_gpu_s=gpus * until_s - bound_served,
+        bound_shared_gpu_s=shared_bound(offers, gpus, until_s),
     )
+
+
+def _low_by_rule(stays: Sequence[Occupancy], until_s: float) -> dict[Rule, float]:
+    """Held without SM activity by work that runs, by what the rules of sharing say of the work."""
+    found = dict.fromkeys(Rule, 0.0)
+    for each in stays:
+        active_gpus = each.level * each.gpus if each.active_gpus is None else each.active_gpus
+        found[each.rule] += (each.gpus - active_gpus) * each.worked_s(until_s)
+    return found
 
 
 def _borrowed_gpu_s(stays: Sequence[Occupancy], guarantees: Mapping[str, float], until_s: float) -> float:
@@ -148,7 +162,7 @@ def _borrowed_gpu_s(stays: Sequence[Occupancy], guarantees: Mapping[str, float],
     return total
 
 
-def _bound(offers: Sequence[Offer], gpus: float, until_s: float) -> tuple[float, float]:
+def _bound(offers: Sequence[Piece], gpus: float, until_s: float) -> tuple[float, float]:
     """The most SM-active GPU-seconds, and the GPU-seconds of work served by it."""
     rows = [(each.from_s, each.to_s, each.gpus, each.level) for each in offers if each.level > 0 and each.gpus > 0]
     if not rows:

@@ -167,7 +167,13 @@ def _decisions(rng: np.random.Generator, rows: int, name: str) -> tuple[Decision
 REAL_USE = {
     "capacity_gpu_s": 1000.0,
     "active_gpu_s": 405.0,
+    "useful_gpu_s": 400.0,
     "low_activity_gpu_s": 200.0,
+    "low_shares_gpu_s": 120.0,
+    "low_memory_gpu_s": 30.0,
+    "low_trust_gpu_s": 50.0,
+    "low_width_gpu_s": 0.0,
+    "low_class_gpu_s": 0.0,
     "start_up_gpu_s": 25.0,
     "away_guaranteed_gpu_s": 0.0,
     "away_borrowed_gpu_s": 120.0,
@@ -176,6 +182,7 @@ REAL_USE = {
     "bound_active_gpu_s": 550.0,
     "bound_low_activity_gpu_s": 300.0,
     "bound_free_gpu_s": 150.0,
+    "bound_shared_gpu_s": 700.0,
 }
 
 

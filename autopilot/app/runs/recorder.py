@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
@@ -15,8 +16,9 @@ from autopilot.core.model.snapshot import F64
 from autopilot.core.model.units import format_duration
 from autopilot.core.model.verb import START
 from autopilot.report.data import HEAT_NODES, HEAT_TIMES, Heat, Series, resample
-from simulator.outcome.real_use import Occupancy, Offer
+from simulator.outcome.real_use import Occupancy
 from simulator.outcome.results import Reservations
+from simulator.outcome.shareable import ALONE, Piece, Sharable, sharable_work
 from simulator.running.owners import Absence
 from simulator.running.simulation import width_gpus
 from simulator.signals.behaviours import effective_level
@@ -121,19 +123,32 @@ class StayRecorder:
         """Every stay, with the queue, the activity and the absences of its work; empty without behaviours."""
         if self._archetype is None or self._level is None:
             return []
-        jobs, levels = self._cluster.jobs, self.level_of()
+        jobs, levels, sharable = self._cluster.jobs, self.level_of(), self._sharable()
         found = []
         for (job, from_s, to_s, gpus, held), ready_s, pace in zip(self.stays, self._ready_s, self._paces, strict=True):
             away, queue = self._away.get(job, ()), jobs.tenants[jobs.tenant[job]]
-            shared = (pace.active_gpus, levels[job] * pace.rate * len(gpus)) if pace is not None else (None, None)
-            found.append(Occupancy(queue, from_s, ready_s, to_s, held, levels[job], away, *shared))
+            active = useful = None
+            if pace is not None:
+                active, useful = pace.active_gpus, levels[job] * pace.rate * len(gpus)
+            rule = sharable[job].rule
+            stay = Occupancy(queue, from_s, ready_s, to_s, held, levels[job], away, active, useful, rule)
+            found.append(stay)
         return found
 
-    def offers(self) -> list[Offer]:
+    def _sharable(self) -> list[Sharable]:
+        """What the rules of sharing say of each job, on the GPUs of most nodes."""
+        models = Counter(self._cluster.hardware.model_of)
+        if not models:
+            return [ALONE] * len(self._cluster.jobs)
+        model = self._cluster.inventory.names.gpu_models[models.most_common(1)[0][0]]
+        return sharable_work(self._cluster.jobs, self._cluster.sharings.loads, model)
+
+    def offers(self) -> list[Piece]:
         """Work as it would run from its arrival on, without the absences of owners; replicas as they ran."""
         cluster, jobs, levels = self._cluster, self._cluster.jobs, self.level_of()
+        sharable = self._sharable()
         found = [
-            Offer(from_s, to_s, held, levels[job])
+            Piece(from_s, to_s, held, levels[job])
             for job, from_s, to_s, _, held in self.stays
             if jobs.service[job] >= 0
         ]
@@ -143,9 +158,10 @@ class StayRecorder:
             at_s, end_s = jobs.submit_s[job], jobs.submit_s[job] + jobs.duration_s[job]
             early_s = cluster.first_start_s[job] - at_s
             for from_s, to_s in self._away.get(job, ()):
-                found.append(Offer(at_s, min(from_s - early_s, end_s), self._width_of(job), levels[job]))
+                until_s = min(from_s - early_s, end_s)
+                found.append(Piece(at_s, until_s, self._width_of(job), levels[job], sharable[job]))
                 at_s = min(to_s - early_s, end_s)
-            found.append(Offer(at_s, end_s, self._width_of(job), levels[job]))
+            found.append(Piece(at_s, end_s, self._width_of(job), levels[job], sharable[job]))
         return found
 
     def level_of(self) -> list[float]:

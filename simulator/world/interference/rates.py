@@ -39,8 +39,10 @@ LIGHTEST, HEAVIEST = 0.15, 0.85
 BUSY = 0.6
 """Part of the time on the GPU from which on a victim takes the whole loss."""
 SWITCH = 0.97
-SMS = {"P100": 56, "V100": 80, "T4": 40, "A10": 72, "A30": 56, "A100": 108, "L40": 142, "H20": 78, "H100": 132,
-       "H200": 132, "B200": 148, "B300": 148}  # fmt: skip
+SMS = {
+    "P100": 56, "V100": 80, "T4": 40, "A10": 72, "A30": 56, "A100": 108, "L40": 142, "H20": 78, "H100": 132,
+    "H200": 132, "B200": 148, "B300": 148,
+}  # fmt: skip
 """Streaming multiprocessors by GPU model, the longest key in its name; others as an A100."""
 STALLED = {Sharing.WHOLE: 0.0, Sharing.TIME_SLICING: 0.1, Sharing.MPS: 0.4}
 """Part of the lost progress during which the work holds SMs active, and waits for memory or cache [assumed]."""

@@ -203,7 +203,7 @@ def test_a_full_gpu_and_parts_of_a_gpu_are_refused() -> None:
     ],
 )
 def test_work_over_the_memory_fails(config: SharingConfig, mib: tuple[int, int], failed: set[int] | None) -> None:
-    """Under time slicing one of those on the GPU, under MPS the client over its part; nobody else."""
+    """Under time slicing one of those on the GPU, under MPS the client over its part, alone."""
     world = Shared(make_jobs([(0, 1000, 1)] * 2), [(0.1, 0.1, each) for each in mib], config)
     for job in (0, 1):
         world.cluster.submit(job, 0.0)
