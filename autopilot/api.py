@@ -116,13 +116,19 @@ def register(name: str, make: Callable[[], Policy]) -> None:
 
 
 def simulate(
-    what: Input, policy: str = "autopilot", *, seed: int | None = None, changes: Sequence[str] = ()
+    what: Input,
+    policy: str = "autopilot",
+    *,
+    seed: int | None = None,
+    changes: Sequence[str] = (),
+    policy_set: Sequence[str] = (),
 ) -> Simulated:
-    """Run one policy. `changes` are those of `--set`, for example `nodes=+4`."""
+    """Run one policy. `changes` are those of `--set`, for example `nodes=+4`, `policy_set` those of `--policy-set`."""
     options = replace(
         what.options,
         policies=(policy,),
         changes=tuple(changes),
+        policy_set=tuple(policy_set),
         seed=what.options.seed if seed is None else seed,
         series=False,
     )

@@ -29,6 +29,7 @@ from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
+from autopilot.core.model.modes import LATEST_EDITION
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy.names import ClusterNames, unknown_names
 from autopilot.core.model.ports import (
@@ -89,6 +90,7 @@ class Wiring:
     lists: tuple[tuple[str, str], ...] = ()
     # gaps for what the policy uses and no source reads (intake/ways_in.py); a simulation may leave telemetry out
     unread: Callable[[ClusterSnapshot, Policy], tuple[Gap, ...]] = lambda *_: ()
+    on_begin: Callable[[ControllerMemory], None] | None = None  # called with the memory at the start of each term
 
 
 class Controller:
@@ -108,7 +110,9 @@ class Controller:
 
     def _begin(self) -> None:
         """Go on from the saved memory: at the start, and after the term of another controller."""
-        self.memory = self._wiring.memory.load() or ControllerMemory()
+        self.memory = self._wiring.memory.load() or ControllerMemory(edition=LATEST_EDITION)
+        if self._wiring.on_begin is not None:
+            self._wiring.on_begin(self.memory)
         self._outcomes: tuple[Outcome, ...] = ()
         self._late_gaps: tuple[Gap, ...] = ()  # of actuators unable to continue their effects
         self._commands: tuple[Command, ...] = ()  # drained commands, not yet decided on
@@ -196,7 +200,7 @@ class Controller:
         intake = IntakeFacts(self.memory, observation, policy, self._kept)
         if intake.clock.doubt or intake.sight.blind:
             return observation  # no model learns from a snapshot without its objects
-        facts = SnapshotFacts(observation=observation, policy=policy, kept=self._kept)
+        facts = SnapshotFacts(observation=observation, policy=intake.in_force, kept=self._kept)
         self._enter("forecast")
         forecasts, silent = self._foresee(now_s, snapshot)
         return replace(

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.core.model.errors import InputError
-from autopilot.core.model.policy import Policy, check_policy
-from autopilot.policies.checking import checked_policy, nearest, show
+from autopilot.core.model.modes import LATEST_EDITION
+from autopilot.core.model.policy import Policy
+from autopilot.policies.changing import changed_policy, made_of
+from autopilot.policies.checking import nearest, show
 from autopilot.policies.dialect import read_yaml, write_yaml
+from autopilot.policies.editions import as_of
 from autopilot.policies.policy_tree import (
     EXPERT,
     duration_text,
@@ -32,6 +35,19 @@ from autopilot.policies.policy_tree import (
 API_VERSION = "gpu-autopilot.io/v1alpha1"
 KIND = "AutopilotPolicy"
 DEFAULT_BASE = "recommend"
+GONE = {
+    "admission": "autopilot, with the modes of what stops running work off",
+    "defragment-ahead": "autopilot, which moves work ahead",
+    "elastic": "autopilot, and state of the queues that their guarantee is elastic, or of all of them with "
+    "tenancy.guarantee: elastic",
+    "reactive": "autopilot, with the mode of replicas ahead of their load off",
+    "reclaim-idle": "autopilot, which takes back idle GPUs",
+    **dict.fromkeys(
+        ("regeometry", "regeometry-gpu", "regeometry-node"),
+        "autopilot, which changes MIG geometries in pools that state a MIG scope",
+    ),
+}
+"""Policies that earlier versions shipped, and what to write instead."""
 MAX_BYTES = 1 << 20  # a policy fits on a page; a larger file is something else, or endless
 
 
@@ -48,6 +64,8 @@ def policy_names() -> tuple[str, ...]:
 @functools.cache
 def shipped_policy(name: str) -> Policy:
     """The shipped policy of that name. Raises `InputError` with the list of names if there is none."""
+    if name in GONE:
+        raise InputError(f"policy {name} is not shipped any more; write {GONE[name]}")
     if name not in policy_names():
         near = nearest(name, policy_names())
         raise InputError(
@@ -57,14 +75,15 @@ def shipped_policy(name: str) -> Policy:
     return _policy_of(text, f"shipped policy {name}", name, Policy())
 
 
-def load_policy(source: str | Path) -> Policy:
+def load_policy(source: str | Path, under: Mapping[str, Any] | None = None) -> Policy:
     """The policy of a shipped name or of a YAML file (a `Path` is always a file).
 
-    A policy without a name is named after its file. Raises `InputError` naming the file and, for each invalid field,
-    its path, its value and the allowed values.
+    `under` (field path -> value) is put on top of the shipped policy and stands under what the file sets. A policy
+    without a name is named after its file. Raises `InputError` naming the file and, for each invalid field, its path,
+    its value and the allowed values.
     """
     if isinstance(source, str) and source in policy_names():
-        return shipped_policy(source)
+        return changed_policy(shipped_policy(source), under or {}, source)
     path = Path(source)
     try:
         content = _read(path)
@@ -72,15 +91,15 @@ def load_policy(source: str | Path) -> Policy:
         if isinstance(source, str) and len(path.parts) <= 1 and not path.suffix:  # intended as a name
             shipped_policy(source)
         raise
-    return parse_policy(content, str(path), path.stem)
+    return _policy_of(content, str(path), path.stem, None, under or {})
 
 
-def parse_policy(text: str | bytes, source: str, name: str = "") -> Policy:
+def parse_policy(text: str | bytes, source: str, name: str = "", edition: int = LATEST_EDITION) -> Policy:
     """The policy in a YAML text; errors name `source`, and `name` is used if the text has none.
 
-    Raises `InputError` as `load_policy`.
+    `edition`: that of the installation (autopilot/policies/editions.py). Raises `InputError` as `load_policy`.
     """
-    return _policy_of(text, source, name, None)
+    return _policy_of(text, source, name, None, edition=edition)
 
 
 def _read(path: Path) -> bytes:
@@ -97,7 +116,14 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -> Policy:
+def _policy_of(
+    text: str | bytes,
+    source: str,
+    name: str,
+    base: Policy | None,
+    under: Mapping[str, Any] | None = None,
+    edition: int = LATEST_EDITION,
+) -> Policy:
     try:
         content = text.decode("utf-8-sig") if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
@@ -108,36 +134,12 @@ def _policy_of(text: str | bytes, source: str, name: str, base: Policy | None) -
     if not isinstance(document, dict):
         raise InputError(f"{source}: {show(document)} is not a policy; it must be a mapping of fields")
     spec, object_name = _unwrap(document, source)
-    base = _base_of(spec, source, base)
+    told = spec.get("edition")
+    base = as_of(_base_of(spec, source, base), told if isinstance(told, int) and told > 0 else edition)
+    base = changed_policy(base, under or {}, source)
     if "name" not in spec:
         spec["name"] = object_name or name or base.name
-    policy, problems = checked_policy(spec, base)
-    if policy is None:
-        many = f"{len(problems)} invalid fields\n  " if len(problems) > 1 else ""
-        raise InputError(f"{source}: {many}" + "\n  ".join(problems))
-    try:
-        check_policy(policy)
-    except InputError as error:
-        raise InputError(f"{source}: {error}{_from_base(str(error), spec, base)}") from error
-    return policy
-
-
-def _from_base(message: str, spec: Mapping[str, Any], base: Policy) -> str:
-    """The fields of a message missing from the file, with their base."""
-    missing = [field.path for field in policy_fields() if field.path in message and not _is_named(spec, field.path)]
-    if not missing:
-        return ""
-    come = "comes" if len(missing) == 1 else "come"
-    return f"; {' and '.join(missing)} {come} from its base, the shipped policy {base.name}"
-
-
-def _is_named(spec: Mapping[str, Any], path: str) -> bool:
-    if path in (spec.get(EXPERT) or {}):
-        return True
-    found: Any = spec
-    for step in path.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found is not None
+    return made_of(spec, source, base)
 
 
 def _unwrap(document: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:
@@ -165,6 +167,8 @@ def _base_of(spec: dict[str, Any], source: str, base: Policy | None) -> Policy:
     name = spec.pop("base", None if base else DEFAULT_BASE)
     if name is None and base:
         return base
+    if isinstance(name, str) and name in GONE:
+        raise InputError(f"{source}: base: {name} is not shipped any more; write {GONE[name]}")
     if name not in policy_names():
         allowed = ", ".join(policy_names())
         near = nearest(name, policy_names())
@@ -250,6 +254,10 @@ class StaticPolicySource:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
+    def installed(self, edition: int) -> None:
+        """The installation began with this edition of the shipped policies."""
+        self._policy = as_of(self._policy, edition)
+
     def current(self) -> Policy:
         """The policy given at construction."""
         return self._policy
@@ -258,15 +266,24 @@ class StaticPolicySource:
 class FilePolicySource:
     """A policy file, editable at run time (port `PolicySource`).
 
-    The constructor raises `InputError` if the file is invalid. Later an invalid file changes nothing: the last valid
-    policy stays in force and `problem` gives the reason, until the file is valid again.
+    `under`: as for `load_policy`. The constructor raises `InputError` if the file is invalid. Later an invalid file
+    changes nothing: the last valid policy stays in force and `problem` gives the reason, until the file is valid again.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, under: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
         self.problem: str | None = None
+        self._under, self._edition = under, LATEST_EDITION
         self._seen: bytes | None = _read(self.path)
-        self._policy = parse_policy(self._seen, str(self.path), self.path.stem)
+        self._policy = self._made(self._seen)
+
+    def installed(self, edition: int) -> None:
+        """The installation began with this edition of the shipped policies."""
+        if edition != self._edition:
+            self._edition, self._seen = edition, None  # the next look reads the file again
+
+    def _made(self, content: bytes) -> Policy:
+        return _policy_of(content, str(self.path), self.path.stem, None, self._under, self._edition)
 
     def current(self) -> Policy:
         """The policy in force; the same object while the content of the file is unchanged."""
@@ -283,7 +300,7 @@ class FilePolicySource:
 
     def _take(self, content: bytes) -> None:
         try:
-            policy = parse_policy(content, str(self.path), self.path.stem)
+            policy = self._made(content)
         except InputError as error:
             self.problem = str(error)
             return

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files, jobs = (["P1"], "0-60") if given.quick else (given.files.split(","), "")
     calls = [Call(file, name, 1, jobs=jobs) for file in files for name in (*BASELINES, given.policy)]
     if not given.quick and "P1" in files:
-        calls += [Call("P1", given.policy, 1, settings=f"{WEIGHT}={each}") for each in given.curve.split(",") if each]
+        calls += [Call("P1", given.policy, 1, policy_set=f"{WEIGHT}={each}") for each in given.curve.split(",") if each]
     found = measured({str(call): call for call in calls}, play, Row, given.workers, given.keep)
     rows = dict(zip(calls, found, strict=True))
     plain = {call.file: row for call, row in rows.items() if call.policy == "fifo-skip"}
@@ -63,19 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _weight(call: Call) -> float | None:
     """Of a call of the curve."""
-    return float(call.settings.partition("=")[2]) if call.settings else None
+    return float(call.policy_set.partition("=")[2]) if call.policy_set else None
 
 
 def _line(call: Call, row: Row, plain: Row) -> list[str]:
     """One row; goals are for the whole file under the policy as it ships."""
     share, jct_s, first_s = row["useful_ratio"] / row["bound_ratio"], row["jct_s"], row["first_start_p99_s"]
     useful, jct, first = f"{share:.3f}", f"{jct_s:,.0f}", f"{first_s:,.0f}"
-    if call.policy not in BASELINES and not call.settings and not call.jobs:
+    if call.policy not in BASELINES and not call.policy_set and not call.jobs:
         useful = judged(share, USEFUL[call.file], least=True, digits=3) if call.file in USEFUL else useful
         jct = judged(jct_s, JCT_S.get(call.file, plain["jct_s"]), digits=0)
         first = judged(first_s, plain["first_start_p99_s"], digits=0)
     return [
-        f"{call.file} {row.name} {call.settings}".rstrip(),
+        f"{call.file} {row.name} {call.policy_set}".rstrip(),
         useful,
         jct,
         f"{jct_s / plain['jct_s']:.2f}",

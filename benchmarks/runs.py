@@ -19,8 +19,8 @@ import yaml
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.simulate import SimulationOutcome, simulate
-from autopilot.policies.dialect import read_yaml, write_yaml
 from benchmarks.kit import data_folder, tell_violations
+from simulator.baselines import BASELINES
 from simulator.baselines.static import largest_remainder
 from simulator.scenarios.loader import SHIPPED
 from simulator.specs.clusterfile import SHAPE_MODEL
@@ -94,7 +94,7 @@ class Call:
     durations: str = ""
     telemetry: str = ""
     jobs: str = ""  # `A-B`: jobs A to B of the file by submit, as a trace of their own
-    settings: str = ""  # `FIELD=VALUE,...` on top of the policy
+    policy_set: str = ""  # `FIELD=VALUE,...` on top of a policy of the autopilot
     jitter_ratio: float = 0.0
     horizon: str = ""  # of the scenario, where it is not its own
 
@@ -136,7 +136,7 @@ def play(call: Call) -> Row:
         if call.file in FILES:
             given = _of_file(call, folder)
         else:
-            given = SimulateOptions(scenario=scenario_of(call, folder), **_common(call, folder, None, None))
+            given = SimulateOptions(scenario=scenario_of(call, folder), **_common(call, None, None))
         outcome = simulate(given)
     tell_violations(str(call), outcome)
     return row_of(outcome)
@@ -173,7 +173,7 @@ def _of_file(call: Call, folder: Path) -> SimulateOptions:
         path = folder / "jobs.parquet"
         part.to_parquet(path)
     return SimulateOptions(
-        jobs=path, tenants=tenants, cluster=cluster, physics="charged", **_common(call, folder, "last-two", "off")
+        jobs=path, tenants=tenants, cluster=cluster, physics="charged", **_common(call, "last-two", "off")
     )
 
 
@@ -187,9 +187,10 @@ def scenario_of(call: Call, folder: Path) -> str:
     return str(path)
 
 
-def _common(call: Call, folder: Path, durations: str | None, telemetry: str | None) -> dict[str, Any]:
+def _common(call: Call, durations: str | None, telemetry: str | None) -> dict[str, Any]:
     return {
-        "policies": (with_settings(call, folder),),
+        "policies": (call.policy,),
+        "policy_set": changes_of(call),
         "seed": call.seed,
         "durations": call.durations or durations,
         "telemetry": call.telemetry or telemetry,
@@ -198,21 +199,9 @@ def _common(call: Call, folder: Path, durations: str | None, telemetry: str | No
     }
 
 
-def with_settings(call: Call, folder: Path) -> str:
-    """The policy, or a file with the settings on top of it."""
-    if not call.settings:
-        return call.policy
-    content: dict[str, Any] = {"name": "changed", "base": call.policy}
-    for setting in call.settings.split(","):
-        field, _, value = setting.partition("=")
-        *groups, last = field.split(".")
-        place = content
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[last] = read_yaml(value, setting)
-    path = folder / "changed.yaml"
-    path.write_text(write_yaml(content), encoding="utf-8")
-    return str(path)
+def changes_of(call: Call) -> tuple[str, ...]:
+    """The changed fields of a policy of the autopilot; a baseline has none."""
+    return () if call.policy in BASELINES else tuple(filter(None, call.policy_set.split(",")))
 
 
 def _site(file: str, path: Path, folder: Path) -> tuple[tuple[str, ...], str]:

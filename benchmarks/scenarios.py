@@ -5,10 +5,10 @@ The bound is the most real utilization that any schedule of the same work could 
 the GPU-hours whose owner was away, those that other work used; a return is early within an hour of the suspension.
 
     python -m benchmarks scenarios [--quick] [--scenarios demo,hoarders] [--policies static,autopilot] [--seeds 5]
-        [--settings FIELD=VALUE,...] [--horizon 8h] [--workers 1] [--keep ROWS.jsonl] [--json OUT]
+        [--policy-set FIELD=VALUE,...] [--horizon 8h] [--workers 1] [--keep ROWS.jsonl] [--json OUT]
 
-Without `--policies` each scenario has its own. `--settings` are put on top of each policy. `--quick` plays one seed
-of `quickstart`. With `--keep` every measured row is written at once, and an interrupted run resumes.
+Without `--policies` each scenario has its own. `--policy-set` changes fields of each policy of the autopilot. `--quick`
+plays one seed of `quickstart`. With `--keep` every measured row is written at once, and an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from benchmarks.runs import Call, Row, play
 
 PLAYED = {
     "demo": "static,autopilot",
-    "hoarders": "static,autopilot,reclaim-idle",
-    "fragmented": "autopilot,defragment-ahead",
-    "mig-churn": "static,autopilot,regeometry",
-    "burst-full": "static,reactive,autopilot",
+    "hoarders": "static,autopilot",
+    "fragmented": "static,autopilot",
+    "mig-churn": "static,autopilot",
+    "burst-full": "static,autopilot",
 }
-LEAST_OF_BOUND = {("demo", "autopilot"): 0.9, ("hoarders", "reclaim-idle"): 0.9}
-LEAST_RETURNED = {("hoarders", "reclaim-idle"): 0.6}
+LEAST_OF_BOUND = {("demo", "autopilot"): 0.9, ("hoarders", "autopilot"): 0.9}
+LEAST_RETURNED = {("hoarders", "autopilot"): 0.6}
 HEADING = (
     "scenario, policy",
     "seeds",
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         scenarios=",".join(PLAYED),
         policies="",
         seeds=5,
-        settings="",
+        policy_set="",
         horizon="",
         workers=1,
         keep="",
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.quick:
         given.scenarios, given.seeds = "quickstart", 1
     calls = [
-        Call(scenario, policy, seed, settings=given.settings, horizon=given.horizon)
+        Call(scenario, policy, seed, policy_set=given.policy_set, horizon=given.horizon)
         for scenario in given.scenarios.split(",")
         for policy in (given.policies or PLAYED.get(scenario, "autopilot")).split(",")
         for seed in range(1, given.seeds + 1)

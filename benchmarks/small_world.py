@@ -18,7 +18,7 @@ from autopilot.core.hardware.dcgm import SIGNALS, WINDOWS_S
 from autopilot.core.intake.signals import measure
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.policy import Mode, Modes, Order, Policy, Preemption, ReservationRules
 from autopilot.core.model.records import Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import (
@@ -38,7 +38,14 @@ from autopilot.core.model.snapshot import (
 )
 from autopilot.core.placement.whatif import WhatIf
 
-AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
+AUTO = Policy(
+    name="auto",
+    modes=Modes(Mode.AUTO, Mode.AUTO),
+    order=Order(width_exponent=0.0, aging_exponent=0.0, aging_s=86_400.0),
+    reservation=ReservationRules(depth=3, share_hold_s=0.0),
+    preemption=Preemption(time_sharing=False),
+)
+"""Starts by itself, with reservations, and pauses nothing."""
 GPUS_PER_NODE = 8
 
 NO_INSTANCES, NO_SERVICES = empty(InstanceTable), empty(ServiceTable)

@@ -61,13 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _call(file: str, most: str, jobs: int, given: Namespace) -> Call:
     """A file of the trace is cut to its first jobs; a scenario has its own run times."""
     cut = {"durations": given.durations, "jobs": f"0-{jobs}"} if file in FILES else {}
-    return Call(file, "autopilot", 0, telemetry=given.telemetry, settings=f"protection.most_stops={most}", **cut)
+    return Call(file, "autopilot", 0, telemetry=given.telemetry, policy_set=f"protection.most_stops={most}", **cut)
 
 
 def _line(call: Call, row: Row) -> list[str]:
     return [
         f"{call.file} {call.jobs}".rstrip(),
-        call.settings.partition("=")[2],
+        call.policy_set.partition("=")[2],
         f"{row['stops_p50']:.0f}",
         judged(row["stops_p99"], P99, digits=0),
         judged(row["stops_most"], MOST, digits=0),

@@ -13,8 +13,8 @@ to_last_arrival_ratio / bound_ratio. The shipped policy must have a lower averag
 kueue and easy. `las` is no bar, because it knows no guarantees and may stop any job. It is shown for its low wait.
 
     python -m benchmarks.tenants [--quick] [--files P12,P10] [--policy autopilot] [--baselines fifo-skip,las,easy,kueue]
-        [--durations last-two] [--slice 400-1400] [--jitter 0.05 --seed 1] [--workers 2] [--keep ROWS.jsonl]
-        [--json OUT]
+        [--policy-set FIELD=VALUE,...] [--durations last-two] [--slice 400-1400] [--jitter 0.05 --seed 1] [--workers 2]
+        [--keep ROWS.jsonl] [--json OUT]
 
 `--quick` runs the first 60 jobs of P12. `--slice A-B` runs jobs A to B of each file by submit, as a trace of their
 own. `--files` takes P1, P2, M1, M2 and M3 too; with `--durations last-two`, `predicted` and `exact` they tell what
@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments,
         files="P12,P10",
         policy="autopilot",
+        policy_set="",
         baselines="fifo-skip,las,easy,kueue",
         durations="last-two",
         slice="",
@@ -77,7 +78,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_policies(policies)
     seed = given.seed if given.seed >= 0 else None
     calls = [
-        Call(file, name, seed, given.durations, jobs=given.slice, jitter_ratio=given.jitter)
+        Call(
+            file,
+            name,
+            seed,
+            given.durations,
+            policy_set=given.policy_set,
+            jobs=given.slice,
+            jitter_ratio=given.jitter,
+        )
         for file in files
         for name in policies
     ]

@@ -67,7 +67,7 @@ def inventory_of(node: str, devices: Sequence[Device]) -> Inventory:
         reclaim_at_s=np.full(1, np.nan),
         labels=np.empty((1, 0), np.uint8),
         hints=np.zeros(1, np.int64),
-        mig_fixed=np.zeros(1, np.bool_),
+        mig_scopes=np.zeros(1, np.int8),
         boot=np.full(1, "", object),
         sharing=np.full(1, Sharing.WHOLE, np.int8),
         replicas=np.ones(1, np.int32),

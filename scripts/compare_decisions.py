@@ -35,16 +35,16 @@ SCENARIOS = {  # case: scenario, hours of it, policy
     "demo": ("demo", 3, "autopilot"),
     "burst-full": ("burst-full", 3, "autopilot"),
     "hoarders": ("hoarders", 1, "autopilot"),
-    "hoarders-idle": ("hoarders", 1, "reclaim-idle"),
+    "hoarders-idle": ("hoarders", 1, "autopilot"),
     "mig-churn": ("mig-churn", 2, "regeometry"),
-    "fragmented": ("fragmented", 6, "defragment-ahead"),
+    "fragmented": ("fragmented", 6, "autopilot"),
     "spot-cascade": ("spot-cascade", None, "autopilot"),
     "faulty": ("faulty", 3, "autopilot"),
-    "mig-nodes": ("mig-nodes", 2, "regeometry-node"),
+    "mig-nodes": ("mig-nodes", 2, "autopilot"),
 }
 SLICES = {  # case: tenants, jobs of them, cluster, policy
     "P1": (("vc_6c71a0",), 300, "7x8", "autopilot"),
-    "P12": (("vc_6c71a0", "vc_b436b2"), 250, "17x8", "elastic"),
+    "P12": (("vc_6c71a0", "vc_b436b2"), 250, "17x8", "autopilot"),
 }
 
 

@@ -17,21 +17,10 @@ BASELINE_NAMES = ("fifo", "fifo-skip", "sjf", "sjf-skip", "gpu-time-skip", "las"
 """The keys of `simulator.baselines.BASELINES`, repeated here: help need not import them."""
 ENGINE_NAMES = ("kueue",)
 """Baselines fit to run the cluster beside an autopilot that only recommends."""
-POLICY_NAMES = (
-    "autopilot",
-    "admission",
-    "approve",
-    "reactive",
-    "regeometry",
-    "regeometry-gpu",
-    "regeometry-node",
-    "defragment-ahead",
-    "elastic",
-    "reclaim-idle",
-)
-"""The shipped policies with actions of their own, the default first; repeated here for the same reason."""
-SHIPPED_NAMES = ("recommend", *POLICY_NAMES)
-"""All shipped policies, for commands that only read."""
+POLICY_NAMES = ("autopilot", "approve")
+"""The shipped policies that act in a simulation, the default first; repeated here for the same reason."""
+SHIPPED_NAMES = ("observe", "recommend", "approve", "autopilot")
+"""All shipped policies, from the one that does least."""
 SCENARIO_NAMES = (
     "burst",
     "burst-full",
@@ -94,6 +83,7 @@ class SimulateOptions:
     partitions: str | None = None  # pools or GPU models of its partitions
     shards_per_gpu: int | None = None
     policies: tuple[str, ...] = ()
+    policy_set: tuple[str, ...] = ()  # `FIELD=VALUE`, on top of each policy of the autopilot
     seed: int | None = None
     tenants: tuple[str, ...] = ()
     physics: str | None = None

@@ -34,6 +34,8 @@ WINDOW = PREFIX + "window"
 """Annotation on work or on a namespace: no action starts or changes it outside of these hours."""
 APPROVE, REJECT = PREFIX + "approve", PREFIX + "reject"
 """Annotations on a Recommendation: a person decides (docs/control-resources.md)."""
+GUARANTEE_KEPT = PREFIX + "guarantee-kept"
+"""Annotation on ClusterQueues: how the guarantee of the queue is kept, `strict`, `elastic` or `none`."""
 MIG_GEOMETRY = PREFIX + "mig-geometry"
 """Annotation on nodes: a JSON list with the instances by profile of each GPU by index (null: not in MIG mode)."""
 

@@ -134,7 +134,15 @@ def controller_site(
 
     about = {"scenario": stage.world.title, "seed": stage.world.seed, "speed": speed, "engine": "kueue"}
     run = f"playground-{token_hex(6)}"
-    return replace(site, still=still, speed=speed, least_s=LEAST_S, run=run, about={**site.about, **about})
+    return replace(
+        site,
+        policy_under=stage.world.policy,
+        still=still,
+        speed=speed,
+        least_s=LEAST_S,
+        run=run,
+        about={**site.about, **about},
+    )
 
 
 def capped_site(site: Site, mode: Mode) -> Site:

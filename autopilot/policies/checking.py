@@ -104,8 +104,22 @@ def _paths(spec: Mapping[str, Any], above: str = "") -> list[str]:
     return found
 
 
+GONE_FIELDS = {
+    **dict.fromkeys(
+        ("regeometry.instance_s", "regeometry.gpu_s", "regeometry.node_s"),
+        "nodes state their MIG scope: `mig_scopes` of a pool in a cluster file, on Kubernetes the labels of the MIG "
+        "manager; regeometry.change_s has the time of a change",
+    ),
+    "tenancy.guarantee_by_queue": "queues state it: `guarantee_kept` in a cluster file, on Kueue the annotation "
+    "gpu-autopilot.io/guarantee-kept of the ClusterQueue",
+}
+"""Former fields that are stated elsewhere now."""
+
+
 def _no_field(path: str) -> str:
-    """What became of a former field that is a constant now; "" for any other path."""
+    """What became of a former field that is a constant now or is stated elsewhere; "" for any other path."""
+    if gone := next((why for each, why in GONE_FIELDS.items() if f"{path}.".startswith(f"{each}.")), ""):
+        return f"no field of a policy any more: {gone}"
     section, _, name = path.rpartition(".")
     kind = type(getattr(Policy(), section, None))
     if not is_dataclass(kind) or name in hints_of(kind) or not isinstance(getattr(kind, name, None), int | float):

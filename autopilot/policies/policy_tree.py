@@ -23,10 +23,10 @@ MAX_EXACT_S = 2.0**53  # whole seconds above this are no longer exact in a float
 EXPERT = "expert"
 """The field of a policy file that sets expert fields, by their path."""
 CHOSEN: Mapping[str, tuple[str, ...]] = {
-    "": ("name", "horizon_s", "rules", "price_weight"),
+    "": ("name", "edition", "horizon_s", "rules", "price_weight"),
     "order": ("short_s", "width_exponent", "aging_s", "aging_exponent", "hazard_weight", "max_wait_s"),
     "reservation": ("depth", "firm_after_s", "share_hold_s"),
-    "tenancy": ("usage_half_life_s", "time_sharing", "guarantee", "guarantee_by_queue"),
+    "tenancy": ("usage_half_life_s", "guarantee"),
     "preemption": (
         "grace_s",
         "without_checkpoint",
@@ -35,7 +35,6 @@ CHOSEN: Mapping[str, tuple[str, ...]] = {
         "time_sharing",
         "index_ratio",
     ),
-    "regeometry": ("instance_s", "gpu_s", "node_s"),
     "capacity": ("pools",),
     "storms": ("least",),
     "enforcement": ("spend_suspends",),

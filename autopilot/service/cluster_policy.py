@@ -11,6 +11,7 @@ from typing import Protocol
 
 from autopilot.contract.notes import failure_text
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.modes import LATEST_EDITION
 from autopilot.core.model.policy import Policy
 from autopilot.files import replace_file
 from autopilot.kube.cluster_api import Answer
@@ -113,6 +114,7 @@ class ClusterPolicySource:
         self.read_generation = 0  # of the last read text
         self.generation = 0  # of the policy in force; 0 while it came from the file, or from no object
         self._get, self._last, self._monotonic_s = get, last, monotonic_s
+        self._edition = LATEST_EDITION
         self._text: str | None = None
         self._policy = self._kept()
         self._capped = Capped()
@@ -126,6 +128,11 @@ class ClusterPolicySource:
             self._read()
         return self._capped.of(self._policy) if self.problem else self._policy
 
+    def installed(self, edition: int) -> None:
+        """The installation began with this edition of the shipped policies."""
+        if edition != self._edition:
+            self._edition, self._text, self._policy, self._read_s = edition, None, self._kept(), float("-inf")
+
     @property
     def written(self) -> Policy:
         """The last valid policy as it is written."""
@@ -133,7 +140,7 @@ class ClusterPolicySource:
 
     def _kept(self) -> Policy:
         try:
-            return parse_policy(self._last.read_text("utf-8"), str(self._last), self.place.name)
+            return parse_policy(self._last.read_text("utf-8"), str(self._last), self.place.name, self._edition)
         except (OSError, UnicodeDecodeError, InputError):
             return shipped_policy("recommend")
 
@@ -150,7 +157,7 @@ class ClusterPolicySource:
             self.problem = f"{self.place}: it cannot be read: {failure_text(error)}"
 
     def _take(self, text: str) -> None:
-        policy = parse_policy(text, str(self.place), self.place.name)
+        policy = parse_policy(text, str(self.place), self.place.name, self._edition)
         replace_file(self._last, lambda path: path.write_text(text, encoding="utf-8"))
         self._text = text
         if policy != self._policy:

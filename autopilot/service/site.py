@@ -56,6 +56,7 @@ class Site:
     at_once: type[Collector] | None = None  # a collector without requests during its `collect`
     api: ClusterApi | None = None  # of a real cluster
     policy: Callable[[PolicySource], PolicySource] = lambda source: source
+    policy_under: Mapping[str, Any] = field(default_factory=dict)  # values of policy fields, under a policy file
     still: Callable[[], AbstractContextManager[object]] = nullcontext  # open during each tick
     join: Callable[[Collector], None] = lambda _: None  # told of each source of telemetry
     guard: Callable[[Callable[[], str]], None] = lambda _: None  # takes the reason against any write now

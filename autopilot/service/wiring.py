@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from autopilot.app.backtests.gate import bootstrap_rng
 from autopilot.app.backtests.promotion import Promoter
@@ -50,7 +51,7 @@ from autopilot.service.site import Site
 from autopilot.service.spending import DailySpend
 from autopilot.service.state_folder import Places
 from autopilot.service.ticks import Stopwatch, Ticks
-from autopilot.settings import FilePolicySource, StaticPolicySource, policy_names, shipped_policy
+from autopilot.settings import FilePolicySource, StaticPolicySource, load_policy, policy_names, shipped_policy
 from autopilot.worker import BackgroundWorker
 from collectors import load
 from collectors.kubernetes.kinds import Kind as Listed
@@ -94,13 +95,16 @@ class Service:
         self.leadership.release()
 
 
-def policy_source(name: str) -> PolicySource:
-    """A shipped policy by its name, or a file read again after each change."""
+WrittenPolicy = StaticPolicySource | FilePolicySource | ClusterPolicySource
+
+
+def policy_source(name: str, under: Mapping[str, Any] | None = None) -> StaticPolicySource | FilePolicySource:
+    """A shipped policy by its name, or a file read again after each change; `under` as for `load_policy`."""
     if name in policy_names():
-        return StaticPolicySource(shipped_policy(name))
+        return StaticPolicySource(load_policy(name, under))
     if not Path(name).suffix and not Path(name).exists():
         shipped_policy(name)  # raises, with the nearest name
-    return FilePolicySource(name)
+    return FilePolicySource(name, under)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
                 _ports(site, kept, policy, ticks, watch),
                 forecasters=_forecasters(settings, policy.current(), keep),
                 worker=BackgroundWorker(keep) if settings.forecasting.fit else None,
+                on_begin=lambda memory: written.installed(memory.edition),
             )
         )
         ticks.controller, ticks.concluded = controller, site.conclude
@@ -276,11 +281,11 @@ def _open(settings: Settings, places: Places, site: Site, source: PolicySource, 
     return _Kept(memory, before, leadership, inbox, journal, kill, record, shared)
 
 
-def _policy_of(settings: Settings, places: Places, site: Site) -> PolicySource:
+def _policy_of(settings: Settings, places: Places, site: Site) -> WrittenPolicy:
     """The policy: an object of the cluster if one is named, else a file or a shipped one."""
     place = policy_place(settings)
     if place is None or site.api is None:
-        return policy_source(settings.policy_name)
+        return policy_source(settings.policy_name, site.policy_under)
     return ClusterPolicySource(site.api.within(TICK_S).get, place, places.last_policy)
 
 

@@ -11,6 +11,7 @@ from autopilot.service.settings import Simulation, Telemetry
 from autopilot.service.site import Site
 from autopilot.simulated.cluster import SimulatedCluster, open_cluster
 from collectors import load
+from simulator.scenarios import policy_values
 from simulator.serving.client import ChangeWatch, ServedActuator, ServedClient, ServedCollector
 
 SIMULATED, SIMULATED_TELEMETRY = "simulated-cluster", "simulated-telemetry"
@@ -47,6 +48,7 @@ def simulated_site(cluster: SimulatedCluster, telemetry: Telemetry = Telemetry.O
         logged={"cluster": cluster.url, **known},
         telemetry=lambda: _telemetry(client, telemetry),
         at_once=ServedCollector,
+        policy_under=policy_values(None),
     )
 
 

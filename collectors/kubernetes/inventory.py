@@ -336,7 +336,7 @@ class Nodes:
             reclaim_at_s=[each.reclaim_at_s for each in facts],
             labels=self.constraints.of_nodes(self._indexed(facts)),
             hints=[self.hints.of_node(self.objects[each.name]) for each in facts],
-            mig_fixed=[each.mig_fixed or each.name in self.alone for each in facts],
+            mig_scopes=[0 if each.name in self.alone else each.mig_scopes for each in facts],
             boot=np.array([each.boot for each in facts], object),
             sharing=[each.sharing for each in facts],
             replicas=[each.replicas for each in facts],

@@ -17,7 +17,7 @@ from autopilot.contract.node_conditions import BAD, harmless
 from autopilot.contract.notes import read_json, read_record, shown
 from autopilot.contract.words_to_stay import stays
 from autopilot.core.hardware.mig_profiles import find_gpu_model, find_profile, find_profile_name
-from autopilot.core.model.objects import Sharing
+from autopilot.core.model.objects import MIG_SCOPES, Sharing
 from autopilot.core.model.snapshot import GPU_MILLI, Recut
 from collectors.kubernetes import quantity
 from collectors.kubernetes.asks import GPU, MIG, SHARED, SUFFIX, is_gpu
@@ -27,6 +27,7 @@ from collectors.kubernetes.products import PRODUCT, first_label, model_by_labels
 from collectors.kubernetes.sharing import NONE, Layer, layer_of, shared_by, unread
 from collectors.kubernetes.wire import Node, condition
 
+BY_MIG_MANAGER = 1 << MIG_SCOPES.index("node")
 MOST_GPUS = 72
 MOST_INSTANCES = MOST_GPUS * 7
 """More GPUs than any machine has; a larger number is wrong."""
@@ -131,7 +132,7 @@ class NodeFacts:
     barred: str  # reason against decisions: a layer shares its GPUs, and hands out their parts itself; "": none does
     gpu_mib: int  # memory of a GPU, as its layer counts it; 0: unknown
     uuids: tuple[str, ...]  # of its GPUs, if its layer names them
-    mig_fixed: bool  # its geometry does not change: no MIG manager does it, it offers claims, or its owner protects it
+    mig_scopes: int  # 0: no MIG manager changes its geometry, it offers claims, or its owner protects it
     boot: str  # ID of its present boot; its uid if it states none
     cpu_milli: int
     memory_mib: int
@@ -235,10 +236,12 @@ def facts_of(
         barred=layer.barred,
         gpu_mib=gpu_mib,
         uuids=layer.uuids,
-        mig_fixed=by_claims
+        mig_scopes=0
+        if by_claims
         or stays(node.metadata.annotations)
         or node.metadata.label("nvidia.com/mig.capable") != "true"
-        or node.metadata.label("nvidia.com/mig.strategy") != "mixed",
+        or node.metadata.label("nvidia.com/mig.strategy") != "mixed"
+        else BY_MIG_MANAGER,
         boot=str(info.boot_id if info is not None and info.boot_id else node.metadata.uid),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,

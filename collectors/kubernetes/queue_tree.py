@@ -41,6 +41,7 @@ class Queue:
     while_borrowing: int = Displace.NEVER
     while_borrowing_priority: int = MOST
     limit_by_model: dict[str, int] = field(default_factory=dict)
+    guarantee_kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def tree_of(engine: str, queues: Iterable[Queue], models: Sequence[str], gaps: I
     }
     for name in ("limit", "priority", "borrow_limit", "lend_limit", "while_borrowing_priority"):
         columns[name] = np.array([getattr(each, name) for each in ordered], np.int32)
-    for name in ("order", "within_queue", "reclaim", "while_borrowing"):
+    for name in ("order", "within_queue", "reclaim", "while_borrowing", "guarantee_kept"):
         columns[name] = np.array([getattr(each, name) for each in ordered], np.int8)
     return QueueTree(engine, QueueTable(**columns), rows, tuple(gaps))
 

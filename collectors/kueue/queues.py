@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autopilot.contract.annotations import GUARANTEE_KEPT
 from autopilot.contract.notes import shown
+from autopilot.core.model.objects import GUARANTEES_KEPT
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import Displace, QueueOrder
 from collectors.kubernetes import quantity
@@ -111,7 +113,14 @@ def build_tree(objects: Objects, models: Sequence[str], gpus_of: Models, source:
             _quotas(queue, cohort.spec.resource_groups, model_of)
         queues.append(queue)
     for each in objects.cluster_queues.values():
-        queues.append(_queue(each, model_of))
+        queue, stated = _queue(each, model_of), (each.metadata.annotations or {}).get(GUARANTEE_KEPT, "")
+        if stated in GUARANTEES_KEPT:
+            queue.guarantee_kept = GUARANTEES_KEPT.index(stated)
+        else:
+            known = ", ".join(GUARANTEES_KEPT[1:])
+            text = f"its annotation {GUARANTEE_KEPT} is {shown(stated)}; write one of {known}"
+            gaps.append(Gap(source, each.metadata.name, "queue", text))
+        queues.append(queue)
         active = condition(each.status.conditions, "Active")
         if active is not None and active.status == "False":
             gaps.append(Gap(source, each.metadata.name, "queue", f"Kueue admits no work: {active.message[:300]}"))

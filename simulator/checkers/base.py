@@ -128,11 +128,11 @@ class Rules:
 
 
 def _later_s(policy: Policy, queues: tuple[QueueSpec, ...], within_s: float) -> dict[str, float]:
-    """Time for queues to regain non-strict guarantees (s): as the policy says, else like the queue above."""
+    """Time for queues to regain guarantees that are not strict (s)."""
     tenancy, found = policy.tenancy, dict[str, GuaranteeRule]()
     for spec in queues:  # parents precede their children
-        above = found.get(spec.parent, tenancy.guarantee_by_queue.get(spec.parent, tenancy.guarantee))
-        found[spec.name] = tenancy.guarantee_by_queue.get(spec.name, above)
+        above = found.get(spec.parent, tenancy.guarantee)
+        found[spec.name] = GuaranteeRule(spec.guarantee_kept) if spec.guarantee_kept else above
     later_s = {GuaranteeRule.ELASTIC: tenancy.elastic_within_s + within_s, GuaranteeRule.NONE: inf}
     by_index = {spec.name for spec in queues if spec.order in {None, "index"}}
     return {

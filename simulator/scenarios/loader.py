@@ -60,14 +60,20 @@ physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full
 durations: predicted            # exact | hazard | last-two | predicted
 policies: [fifo-skip, autopilot]
+policy: {idle.window_s: 45m}    # values of policy fields for this work, by path; a policy file may set others
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.policy import Policy
+from autopilot.policies.changing import changed_policy
 from simulator.inference.deployments import Deployment
 from simulator.running.faults import FaultOptions
 from simulator.scenarios.parts import inside, read_faults, read_job_sources, read_service, seconds, texts
@@ -78,6 +84,7 @@ from simulator.traces.job_trace import JobTrace
 from simulator.world.physics import PHYSICS
 
 SHIPPED = Path(__file__).parent
+SIMULATED_WORK = SHIPPED.parent / "simulated_work.yaml"
 TELEMETRY = ("off", "windowed", "full")
 DURATIONS = ("exact", "hazard", "last-two", "predicted")
 
@@ -101,6 +108,7 @@ class Scenario:
     telemetry: str = "windowed"
     durations: str = "predicted"
     policies: tuple[str, ...] = ()
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
     def jobs(self, seed: int | None = None) -> JobTrace:
         """Its jobs, drawn with `seed` (None: its own)."""
@@ -150,6 +158,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         telemetry=root.text("telemetry", default="windowed", allowed=TELEMETRY),
         durations=root.text("durations", default="predicted", allowed=DURATIONS),
         policies=texts(root, "policies"),
+        policy=_policy(root, path),
     )
     root.done()
     names = [each.name for each in scenario.services]
@@ -168,6 +177,26 @@ def _services(root: Fields, cluster: ClusterSpec) -> tuple[Deployment, ...]:
         found.append(read_service(each, cluster, made))
         made.setdefault(found[-1].name, found[-1])
     return tuple(found)
+
+
+def policy_values(scenario: Scenario | None) -> Mapping[str, Any]:
+    """Values of policy fields for simulated work, and on top of them those of a scenario."""
+    return _simulated_work() | dict(scenario.policy if scenario else {})
+
+
+@cache
+def _simulated_work() -> dict[str, Any]:
+    return load_yaml(SIMULATED_WORK, "the policy of simulated work").content
+
+
+def _policy(root: Fields, path: Path) -> dict[str, Any]:
+    value = root.get("policy")
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise root.fail("policy", "write fields of the policy by path, for example {idle.window_s: 45m}")
+    changed_policy(Policy(), value, f"{path}: policy")  # its mistakes show at once
+    return dict(value)
 
 
 def _prose(root: Fields) -> str:

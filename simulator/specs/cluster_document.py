@@ -44,6 +44,7 @@ def _pool(pool: PoolSpec) -> dict[str, Any]:
         "absent": pool.absent or None,
         "sharing": pool.sharing.key if pool.sharing else None,
         "sharing_offers": [each.key for each in pool.sharing_offers if each.replicas > 1],
+        "mig_scopes": list(pool.mig_scopes),
         "mig": [
             {"gpus_per_node": cut.gpus, "geometry": dict(Counter(place.profile for place in cut.placements))}
             for cut in pool.mig
@@ -72,6 +73,8 @@ def _queue(queue: QueueSpec) -> dict[str, Any]:
         entry[name] = _VICTIMS[getattr(queue, name)]
     if queue.while_borrowing_priority != _QUEUE_DEFAULTS["while_borrowing_priority"]:
         entry["while_borrowing_priority"] = queue.while_borrowing_priority
+    if queue.guarantee_kept:
+        entry["guarantee_kept"] = queue.guarantee_kept
     return entry
 
 

@@ -19,6 +19,7 @@ pools:
     mig:                    # partitioned GPUs of each node; the others stay whole
       - gpus_per_node: 2
         geometry: {1g.10gb: 7}
+    mig_scopes: [instance]  # what its engine changes together: instance, gpu, node; left out: geometries stay
 queues:                     # optional; see simulator/specs/clusterqueues.py
   - {name: research, guarantee: {H100-80GB: 64}, limit: 128, weight: 2}
 reservations:               # optional; see simulator/specs/advance_spec.py
@@ -34,7 +35,7 @@ from typing import Any
 
 from autopilot.core.hardware import mig
 from autopilot.core.model.errors import InputError, shown, unknown_name
-from autopilot.core.model.objects import Sharing, SharingConfig
+from autopilot.core.model.objects import MIG_SCOPES, Sharing, SharingConfig
 from autopilot.core.model.units import counted, parse_cluster_shape, parse_memory_mib
 from simulator.specs.advance_spec import AdvanceSpec, parse_advance
 from simulator.specs.clusterqueues import QueueSpec, parse_queues
@@ -88,6 +89,7 @@ class PoolSpec:
     absent: int = 0
     sharing: SharingConfig | None = None
     sharing_offers: tuple[SharingConfig, ...] = ()
+    mig_scopes: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -251,6 +253,7 @@ def _pool(fields: Fields) -> PoolSpec:
         absent=fields.whole("absent", 0, nodes - 1, default=0),
         sharing=_sharing(fields, "sharing", fields.text("sharing")) if fields.get("sharing") is not None else None,
         sharing_offers=_offers(fields),
+        mig_scopes=_mig_scopes(fields),
     )
     fields.done()
     if pool.mig and (pool.sharing is not None or pool.sharing_offers):
@@ -274,6 +277,16 @@ def _sharing(fields: Fields, field: str, word: str) -> SharingConfig:
     if kind not in SHARING_KINDS or not count.isdigit() or not 2 <= int(count) <= MOST_SHARES:
         raise fields.fail(field, SHARING_FIX)
     return SharingConfig(word.strip(), SHARING_KINDS[kind], int(count))
+
+
+def _mig_scopes(fields: Fields) -> tuple[str, ...]:
+    value = fields.get("mig_scopes")
+    if value is None:
+        return ()
+    scopes = value if isinstance(value, list) else [value]
+    if not all(each in MIG_SCOPES for each in scopes):
+        raise fields.fail("mig_scopes", f"write a list of {', '.join(MIG_SCOPES)}")
+    return tuple(scopes)
 
 
 def _island(fields: Fields, nodes: int) -> int:

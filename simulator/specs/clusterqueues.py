@@ -9,6 +9,7 @@ queues:
     priority: 0               # among the queues of one parent, the higher is served first
     order: index              # submission | index; left out: index
     strict: false             # a gang that cannot start blocks those behind it
+    guarantee_kept: strict    # strict | elastic | none; left out: like the queue above, else as the policy says
     # Under the rules of cohorts (Kueue) only:
     borrow_limit: 32          # GPUs above its guarantee that it may use; left out: no limit
     lend_limit: 16            # GPUs of its guarantee that others may use; left out: all
@@ -26,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autopilot.core.model.errors import InputError, unknown_name
+from autopilot.core.model.objects import GUARANTEES_KEPT
 from autopilot.core.model.snapshot import Displace
 from autopilot.core.model.units import counted
 from simulator.specs.fields import Fields
@@ -71,6 +73,7 @@ class QueueSpec:
     reclaim: Displace = Displace.ANY
     while_borrowing: Displace = Displace.NEVER
     while_borrowing_priority: int = MOST_PRIORITY
+    guarantee_kept: str = ""
 
 
 def parse_queues(root: Fields, gpus_by_model: Mapping[str, int]) -> tuple[QueueSpec, ...]:
@@ -123,6 +126,7 @@ def _queue(fields: Fields, gpus_by_model: Mapping[str, int]) -> QueueSpec:
         while_borrowing_priority=fields.whole(
             "while_borrowing_priority", -MOST_PRIORITY, MOST_PRIORITY, default=MOST_PRIORITY
         ),
+        guarantee_kept=fields.text("guarantee_kept", default="", allowed=GUARANTEES_KEPT[1:]),
     )
     fields.done()
     _check_queue(spec, fields)

@@ -10,7 +10,7 @@ import numpy as np
 
 from autopilot.core.hardware.mig import Placement
 from autopilot.core.hardware.mig_facts import MODELS
-from autopilot.core.model.objects import Sharing
+from autopilot.core.model.objects import MIG_SCOPES, Sharing
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import GpuTable, InstanceTable, Names, NodeTable, empty
 
@@ -51,6 +51,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
             "block",
             "zone",
             "spot",
+            "mig_scopes",
             "ready",
             "sharing",
             "replicas",
@@ -73,6 +74,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         columns["block"] += [block + k // pool.nodes_per_block for k in range(count)]
         columns["zone"] += [zones.setdefault(pool.zone, len(zones))] * count
         columns["spot"] += [pool.spot] * count
+        columns["mig_scopes"] += [sum(1 << MIG_SCOPES.index(each) for each in pool.mig_scopes)] * count
         columns["ready"] += [k < count - pool.absent for k in range(count)]
         columns["sharing"] += [pool.sharing.sharing if pool.sharing else Sharing.WHOLE] * count
         columns["replicas"] += [pool.sharing.replicas if pool.sharing else 1] * count
@@ -98,7 +100,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         reclaim_at_s=np.full(total, np.nan),
         labels=np.empty((total, 0), np.uint8),
         hints=np.zeros(total, np.int64),
-        mig_fixed=np.zeros(total, np.bool_),
+        mig_scopes=np.array(columns["mig_scopes"], np.int8),
         boot=np.full(total, "", object),
         sharing=np.array(columns["sharing"], np.int8),
         replicas=np.array(columns["replicas"], np.int32),

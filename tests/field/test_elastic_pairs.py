@@ -12,13 +12,13 @@ from simulator.traces.jobs import jobs_from_frame
 from simulator.world.work import jobs_from_trace
 
 
-@pytest.mark.parametrize(("gpus", "least", "policy"), [(5, 1, "elastic"), (5, 1, "autopilot"), (8, 4, "elastic")])
-def test_two_elastic_jobs_run_at_once(gpus: int, least: int, policy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("gpus", "least", "kept"), [(5, 1, "elastic"), (5, 1, "strict"), (8, 4, "elastic")])
+def test_two_elastic_jobs_run_at_once(gpus: int, least: int, kept: str, tmp_path: Path) -> None:
     """Both want most of one node. At most two evictions, and no GPU that a member would fit on stays idle for long."""
     rows = [f"j{queue},{queue},{at_s},4000,{gpus},{least},true,60" for queue, at_s in (("a", 0), ("b", 300))]
     head = "job_id,tenant,submit_s,duration_s,gpus,min_gpus,preemptible,restart_s"
     (tmp_path / "jobs.csv").write_text("\n".join([head, *rows, ""]), "utf-8")
-    found = simulate(load(tmp_path / "jobs.csv", cluster="1x8"), policy).result
+    found = simulate(load(tmp_path / "jobs.csv", cluster="1x8"), policy_set=[f"tenancy.guarantee={kept}"]).result
     assert sum(job["evictions"] for job in found["jobs"]["longest_waits"]) <= 2
     assert found["jobs"]["queue_wait_s_mean"] <= 600
     assert found["utilization"]["allocation_ratio"] >= 0.8

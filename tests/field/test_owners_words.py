@@ -10,6 +10,7 @@ import yaml
 from autopilot.contract import node_conditions
 from autopilot.explain.view import explain_proposal, view_of
 from autopilot.service.settings import Kubernetes
+from collectors.kubernetes.nodes import BY_MIG_MANAGER
 from tests.kits.field_kit import FOLDER, Json, Played, made, objects_of, play, play_objects
 
 NONE = FOLDER / "22-no-evict" / "none.yaml"
@@ -179,7 +180,10 @@ def test_no_geometry_is_changed_on_a_node_that_its_owner_protects() -> None:
     node: Json = {"node": "n-0", "gpus": 8, "product": "NVIDIA-H100-80GB-HBM3", "labels": labels}
     plain = play_objects(made(dict(node)))
     kept = play_objects(made({**node, "annotations": {"karpenter.sh/do-not-disrupt": "true"}}))
-    assert (bool(plain.snapshot.nodes.mig_fixed[0]), bool(kept.snapshot.nodes.mig_fixed[0])) == (False, True)
+    assert (plain.snapshot.nodes.mig_scopes.tolist(), kept.snapshot.nodes.mig_scopes.tolist()) == (
+        [BY_MIG_MANAGER],
+        [0],
+    )
 
 
 @pytest.mark.parametrize("key", ["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"])

@@ -20,6 +20,7 @@ from autopilot.core.recovery.follow_spending import remember_spending
 from tests.kits.core_world import AUTO, HOLDING, decide, holds, observe, queue_tree, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, expecting, forecast, serving
 from tests.kits.expected_world import PATIENT, island_expected
+from tests.kits.geometry_world import stating
 from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
 from tests.kits.idle_world import NOW_S, idle_scene, look, notified
 from tests.kits.proposals import propose
@@ -165,17 +166,16 @@ def _cut_foreseen() -> Step:
 def _cut_whole(scope: str, work: list, *profiles: str) -> Step:  # type: ignore[type-arg]
     """Two nodes whose first GPU has seven small instances; the engine changes whole GPUs or nodes."""
     cuts = {gpu: [("1g.10gb", start) for start in range(7)] for gpu in (0, 2)}
-    policy = with_policy(EAGER, regeometry={"instance_s": {}, f"{scope}_s": {"*": 60.0}})
-    seen = world("2x2", work, 600.0, cuts=cuts)
-    return decide(expecting(seen, *profiles) if profiles else seen, policy)
+    seen = stating(world("2x2", work, 600.0, cuts=cuts), scope)
+    return decide(expecting(seen, *profiles) if profiles else seen, EAGER)
 
 
 def _left(*, per_h: float) -> Step:
     """A node with a GPU in use, and one cut into seven small instances; a whole GPU is asked for, or is foreseen."""
     cuts = {1: [("1g.10gb", start) for start in range(7)]}
-    policy = with_policy(EAGER, regeometry={"instance_s": {"*": 1.0}, "gpu_s": {"*": 60.0}})
     work = [holds("h", 1, [0], preemptible=False), *([] if per_h else [waits("w", 1, gpus_per_member=1)])]
-    return decide(expecting(world("1x2", work, 600.0, cuts=cuts), "", per_h=per_h), policy)
+    seen = stating(world("1x2", work, 600.0, cuts=cuts), "instance", "gpu")
+    return decide(expecting(seen, "", per_h=per_h), EAGER)
 
 
 BOTH_IN_USE = [holds("a", 1, [0], mig_profile=0), holds("b", 1, [7], mig_profile=0)]

@@ -19,6 +19,7 @@ from autopilot.core.model.snapshot import AdvanceTable, Recut, ServiceTable, mak
 from autopilot.core.recovery.follow_spending import remember_spending
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.geometry_world import stating
 from tests.kits.hang_world import fleet, measured, training
 from tests.kits.idle_world import NOW_S, idle_scene, look
 from tests.kits.idle_world import measured as resting_on
@@ -215,9 +216,8 @@ def _used_again() -> Step:
 def _drain_given_up() -> Step:
     cuts = {gpu: [("1g.10gb", start) for start in range(7)] for gpu in (0, 2)}
     work = [holds("a", 1, [0], mig_profile=0), holds("b", 1, [7], mig_profile=0), waits("w", 1, mig_profile=3)]
-    policy = with_policy(EAGER, regeometry={"instance_s": {}, "gpu_s": {"*": 60.0}})
-    step = decide(world("2x2", work, 0.0, cuts=cuts), policy)
-    return decide(world("2x2", work, 1200.0, cuts=cuts, tick=1), policy, step.memory)
+    step = decide(stating(world("2x2", work, 0.0, cuts=cuts), "gpu"), EAGER)
+    return decide(stating(world("2x2", work, 1200.0, cuts=cuts, tick=1), "gpu"), EAGER, step.memory)
 
 
 def _search_ended() -> Step:

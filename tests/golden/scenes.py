@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from autopilot.core.model.policy import Mode, Modes, Policy
 from autopilot.core.model.records import Observation
-from tests.kits.core_world import HOLDING, holds, waits, with_policy, world
+from tests.kits.core_world import AUTO, HOLDING, holds, waits, with_policy, world
 from tests.kits.demand_world import forecast, serving
 from tests.kits.story_kit import tree, with_columns
 from tests.kits.ticking_world import EAGER
 
-RECOMMENDING = Policy(name="recommending", modes=Modes(Mode.RECOMMEND, Mode.RECOMMEND))
+RECOMMENDING = replace(AUTO, name="recommending", modes=Modes(Mode.RECOMMEND, Mode.RECOMMEND))
 CUT = {15: [("1g.10gb", 0), ("1g.10gb", 1), ("3g.40gb", 4)]}
 
 

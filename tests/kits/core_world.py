@@ -25,7 +25,7 @@ from autopilot.core.intake.signals import measure
 from autopilot.core.model.capability import Tick
 from autopilot.core.model.forecast import LEVELS, Forecasts, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory, Step
-from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.policy import Mode, Modes, Order, Policy, Preemption, ReservationRules
 from autopilot.core.model.records import (
     Command,
     Evidence,
@@ -58,7 +58,14 @@ from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.context import Context
 from tests.kits.hardware_world import PROFILES, Hardware, hardware
 
-AUTO = Policy(name="auto", modes=Modes(Mode.AUTO, Mode.AUTO))
+AUTO = Policy(
+    name="auto",
+    modes=Modes(Mode.AUTO, Mode.AUTO),
+    order=Order(width_exponent=0.0, aging_exponent=0.0, aging_s=86_400.0),
+    reservation=ReservationRules(depth=3, share_hold_s=0.0),
+    preemption=Preemption(time_sharing=False),
+)
+"""Starts by itself, in the order of the predicted run times, and pauses nothing for it."""
 MODELS = ("A100-80GB", "H100-80GB", "A100-40GB")
 
 DEFAULTS: dict[str, Any] = {

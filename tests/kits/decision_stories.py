@@ -161,7 +161,7 @@ def gone_as_a_whole_with_a_lost_node(world: DecidingService) -> None:
 def cut_anew_for_work_that_waits(world: DecidingService) -> None:
     """A Job asks for half a GPU, and the only GPU in MIG mode is in sevenths: its node is cordoned and cut anew."""
     cluster, mig = world.cluster, PlayedMig(world.cluster)
-    rules = {"instance_s": {}, "node_s": {"*": 60}, "dwell_s": 0, "ahead": False}
+    rules = {"dwell_s": 0, "ahead": False}
     world.policy(modes={"regeometry": "auto"}, regeometry=rules)
     cluster.job("half", gpus=1, resource=HALF, labels={MANAGE: "true"}, suspend=True)
     cluster.until(mig.asked, "the MIG manager is asked for another geometry")

@@ -83,7 +83,7 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "reclaim_at_s": np.nan * row,
         "labels": 0 * row,
         "hints": 0 * row,
-        "mig_fixed": row < 0,
+        "mig_scopes": 0 * row + 1,
         "boot": [""] * count,
         "sharing": 0 * row,
         "replicas": 0 * row + 1,

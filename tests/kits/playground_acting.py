@@ -32,13 +32,14 @@ from autopilot.playground.live import controller_site, go_live
 from autopilot.playground.stage import Stage, open_stage
 from autopilot.service.capping import Capped
 from autopilot.service.site import Site
-from autopilot.settings import shipped_policy
+from autopilot.settings import load_policy
 from benchmarks.playground import INTERVAL_S, START, exporter_of, wiring_of
 from simulator.baselines.kueue import cohort_specs
 from simulator.checkers import Violation
 from simulator.running.accounting import gpu_s
 from simulator.running.engine import Scheduler
 from simulator.running.simulation import Simulation
+from simulator.scenarios import policy_values
 from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS, up_to_grid
@@ -98,7 +99,7 @@ def figures(simulation: Simulation, end_s: float, **more: Any) -> Figures:
 def policy_of(name: str = "autopilot") -> Policy:
     """A shipped policy under the rules of Kueue's cohorts, without what has no lever on a cluster."""
     kinds = frozenset(kind for lever in LEVERS for kind in lever.kinds)
-    return Capped(kinds).of(replace(shipped_policy(name), rules=RuleSetName.COHORT_CLASSIC))
+    return Capped(kinds).of(replace(load_policy(name, policy_values(None)), rules=RuleSetName.COHORT_CLASSIC))
 
 
 def simulated(world: World, until_s: float, policy: Policy) -> Figures:

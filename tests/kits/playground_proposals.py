@@ -26,10 +26,11 @@ from autopilot.playground.agreement import disagreements
 from autopilot.playground.live import controller_site, go_live
 from autopilot.playground.projection import Projection
 from autopilot.playground.stage import open_stage
-from autopilot.settings import shipped_policy
+from autopilot.settings import load_policy
 from benchmarks.playground import INTERVAL_S, START, exporter_of, wiring_of
 from simulator.running.engine import Scheduler
 from simulator.running.simulation import Simulation
+from simulator.scenarios import policy_values
 from simulator.signals.occupants import Occupants
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
@@ -89,7 +90,7 @@ def simulated(world: World, until_s: float) -> Ticks:
     jobs = world.jobs()
     services = world.fleet(jobs)
     faults = faults_of(world)
-    policy = shipped_policy("recommend")
+    policy = load_policy("recommend", policy_values(None))
     table = (lambda now_s: unmeasured(services.table(now_s))) if services is not None else None
     managed = Managed(
         name="kueue",
@@ -147,7 +148,7 @@ def shown(world: World, until_s: float, folder: Path, *, check: bool = False) ->
             proposals = decision.plan.proposals
             found[now_s] = Counter(key_of(each, observation.snapshot, names.of) for each in proposals)
 
-        controller = Controller(wiring_of(site, exporter, shipped_policy("recommend"), watch))
+        controller = Controller(wiring_of(site, exporter, load_policy("recommend", policy_values(None)), watch))
         for number in range(int(until_s / INTERVAL_S) + 1):
             stage.clock.run_to(number * INTERVAL_S)
             with site.still():

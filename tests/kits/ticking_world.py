@@ -62,6 +62,7 @@ def tenants(
     weight: Mapping[str, float] | None = None,
     priority: Mapping[str, int] | None = None,
     order: int = 0,
+    guarantee_kept: Sequence[int] = (),
 ) -> QueueTable:
     """A queue tree of (id, parent row, guaranteed GPUs); row 0 is the root, row 1 the first of them."""
     limits, weights = limit or {}, weight or {}
@@ -71,7 +72,8 @@ def tenants(
     guarantee = tree.guarantee.copy()
     guarantee[1:, 0] = [guaranteed for _, _, guaranteed in rows]
     chosen = np.array([1.0, *(weights.get(name, 1.0) for name, _, _ in rows)])
-    return replace(tree, guarantee=guarantee, weight=chosen)
+    kept = np.array(guarantee_kept or [0] * len(tree.id), np.int8)
+    return replace(tree, guarantee=guarantee, weight=chosen, guarantee_kept=kept)
 
 
 class Ticking:

@@ -38,7 +38,7 @@ def test_the_owner_of_idle_work_gets_the_notice_by_slack_and_mail(tmp_path: Path
     with webhook() as hook, mail_server() as mails:
         secret.write_text(hook.url)
         mail: dict[str, Any] = {"host": "127.0.0.1", "port": mails.port, "starttls": False, "sender": "gpu@corp.net"}
-        given = settings(tmp_path / "state", policy="reclaim-idle")
+        given = settings(tmp_path / "state", policy="autopilot")
         given["simulation"] = {"scenario": str(write_yaml(tmp_path / "rests.yaml", RESTS)), "speed": 600}
         given["http"]["public_url"] = "https://autopilot.corp.net"
         given["notices"] = {"slack": {"webhook_file": str(secret)}, "mail": {**mail, "default": "oncall@corp.net"}}

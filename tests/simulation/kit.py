@@ -20,7 +20,6 @@ from autopilot.core.guards.base import Check
 from autopilot.core.model.policy import BackfillKind, Policy
 from autopilot.core.model.ports import Forecaster
 from autopilot.core.model.records import Decision, Observation
-from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS, Rules
 from simulator.running.engine import Scheduler
 from simulator.running.faults import Faults
@@ -28,9 +27,10 @@ from simulator.running.simulation import Simulated, Simulation
 from simulator.signals.signal_faults import SignalFaults
 from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
+from tests.kits.policies import WAITING, simulated
 
-AUTOPILOT = shipped_policy("autopilot")
-ADMISSION = shipped_policy("admission")
+AUTOPILOT = simulated()
+ADMISSION = WAITING
 
 FAULTY = """
 name: small-faulty

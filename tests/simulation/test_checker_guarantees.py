@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from autopilot.core.model.policy import GuaranteeRule, Mode, Modes, Policy, RuleSetName
+from autopilot.core.model.policy import Mode, Modes, Policy, RuleSetName
 from autopilot.core.model.snapshot import SloClass
 from autopilot.settings import shipped_policy
 from simulator.checkers import CHECKERS, Rules, World
@@ -16,6 +16,7 @@ from simulator.specs.clusterqueues import QueueSpec
 from simulator.world.facts import HOOKS, Evicting, Fact, GpuChanged, NodeChanged, Resumed, Submitted, Why
 from simulator.world.work import Jobs
 from tests.kits.cluster_kit import gang, inventory
+from tests.kits.policies import elastic
 from tests.simulation.fact_builders import evicting, resized, started, stopped
 
 OWNER, GUEST, RICH, CALM = "owner", "guest", "rich", "calm"
@@ -242,15 +243,15 @@ def test_an_elastic_owner_is_owed_later_and_one_that_takes_nothing_back_never() 
     assert found([*FULL, come(WIDE)], later_s={RICH: 300.0}) == LATE
 
 
-def test_the_bound_of_each_queue_follows_from_the_policy() -> None:
+def test_the_bound_of_each_queue_follows_from_policy_and_queue() -> None:
     """Elastic queues after the stated time, those below like the queue above; a queue without an index is strict."""
-    auto = shipped_policy("elastic")
+    auto = elastic()
     tree = (queue("org", 16), queue(OWNER, 8, "org"), queue(GUEST), replace(queue(RICH, 8), order="submission"))
     within_s = auto.preemption.grace_s + 10.0
     bounds = Rules.of_policy(auto, queues=tree).guarantee_later_s
     assert bounds == dict.fromkeys(("org", OWNER, GUEST), auto.tenancy.elastic_within_s + within_s)
-    named = replace(auto.tenancy, guarantee_by_queue={"org": GuaranteeRule.NONE, OWNER: GuaranteeRule.STRICT})
-    bounds = Rules.of_policy(replace(auto, tenancy=named), queues=tree[:2]).guarantee_later_s
+    told = (replace(tree[0], guarantee_kept="none"), replace(tree[1], guarantee_kept="strict"))
+    bounds = Rules.of_policy(auto, queues=told).guarantee_later_s
     assert bounds == {"org": math.inf}
     assert Rules.of_policy(shipped_policy("autopilot"), queues=tree).guarantee_later_s == {}
 

@@ -21,9 +21,9 @@ from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass
 from autopilot.core.planning import quota_state
 from autopilot.core.quota.ledger import QuotaLedger
 from autopilot.core.quota.protection import Starts, lent_rows
-from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from simulator.world.placing import find_spot
+from tests.kits.policies import elastic, simulated
 from tests.simulation.kit import Ran, Setup, run
 
 CLUSTER = """
@@ -59,8 +59,9 @@ WHEN = [("autopilot", -1.0), ("autopilot", 5.0), ("elastic", -1.0), ("elastic", 
 
 def short(name: str) -> Policy:
     """A shipped policy; an elastic guarantee comes back after twenty minutes, and past use does not count."""
-    policy = shipped_policy(name)
-    return replace(policy, tenancy=replace(policy.tenancy, elastic_within_s=WITHIN_S, usage_half_life_s=0.0))
+    if name == "elastic":
+        return elastic(within_s=WITHIN_S, half_life_s=0.0)
+    return simulated(name, tenancy__usage_half_life_s=0.0)
 
 
 def played(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import World, build_world
 from autopilot.core.capabilities.actions import ACTIONS
-from autopilot.settings import shipped_policy
+from tests.kits.policies import elastic, simulated
 from tests.simulation.kit import Setup, run
 
-ELASTIC = shipped_policy("elastic")
 WITHIN_S = 1200.0
-BOUND_S = WITHIN_S + ELASTIC.preemption.grace_s + 10.0
+POLICY = elastic(within_s=WITHIN_S, half_life_s=0.0)
+STRICT = simulated(tenancy__time_sharing=True, tenancy__usage_half_life_s=0.0)
+BOUND_S = WITHIN_S + POLICY.preemption.grace_s + 10.0
 """The stated time, one grace and two ticks of 5 s."""
-POLICY = replace(ELASTIC, tenancy=replace(ELASTIC.tenancy, elastic_within_s=WITHIN_S, usage_half_life_s=0.0))
 """Past use does not count: by it the guest, who held everything, would come after the owner at once."""
 
 CLUSTER = """
@@ -57,12 +56,11 @@ def test_an_elastic_owner_has_its_guarantee_back_after_the_stated_time(tmp_path:
 
 def test_a_strict_owner_has_it_back_at_once(tmp_path: Path) -> None:
     """With time shared, as without."""
-    rule = type(ELASTIC.tenancy.guarantee).STRICT
     ran = run(
         lent(tmp_path),
-        Setup(policy=replace(POLICY, tenancy=replace(POLICY.tenancy, guarantee=rule)), durations="exact"),
+        Setup(policy=STRICT, durations="exact"),
     )
-    assert ran.simulated.owed.by_queue["owner"].longest_s <= ELASTIC.preemption.grace_s + 10.0
+    assert ran.simulated.owed.by_queue["owner"].longest_s <= STRICT.preemption.grace_s + 10.0
     assert ran.violated == set()
 
 

@@ -14,8 +14,8 @@ from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.controller import Controller
 from autopilot.core.model.work import holding_mask
-from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
+from tests.kits.policies import elastic
 from tests.simulation.kit import Setup, run
 
 TENANTS = ("first", "second", "liar")
@@ -69,8 +69,7 @@ def held_gpu_s(lie: str) -> float:
                 telemetry="off",
             )
         )
-        elastic = shipped_policy("elastic")
-        ran = run(world, Setup(policy=elastic, durations="predicted", telemetry="off", change=ends_once_counted))
+        ran = run(world, Setup(policy=elastic(), durations="predicted", telemetry="off", change=ends_once_counted))
     assert ran.violated == set()
     held = 0.0
     for this, following in pairwise(ran.tape.moments):

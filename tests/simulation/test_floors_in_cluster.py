@@ -11,13 +11,13 @@ from autopilot.app.runs.world import World
 from autopilot.core.replicas.scale import Scale
 from autopilot.records.journal import JournalReader
 from autopilot.records.replay import replay
-from autopilot.settings import shipped_policy
 from simulator.inference.autoscaler import Autoscaler, Scaling
 from simulator.inference.service_state import Service
 from tests.kits.demand_world import Growing
+from tests.kits.policies import simulated
 from tests.simulation.kit import AUTOPILOT, Ran, Setup, faulty_world, run, scenario
 
-REACTIVE = shipped_policy("reactive")
+REACTIVE = simulated(modes__scale_ahead="off")
 
 BURST = """
 name: small-burst

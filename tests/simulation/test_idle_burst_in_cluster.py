@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autopilot.settings import shipped_policy
 from tests.kits.core_world import with_policy
 from tests.kits.demand_world import Growing
+from tests.kits.policies import simulated
 from tests.simulation.kit import Setup, run, scenario
 
-RECLAIM = with_policy(shipped_policy("reclaim-idle"), idle={"gone_s": 0.0, "batch_grace_s": 300.0})
+RECLAIM = with_policy(simulated(), idle={"gone_s": 0.0, "batch_grace_s": 300.0})
 
 BURST = """
 name: small-idle-burst

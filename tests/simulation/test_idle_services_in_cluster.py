@@ -10,12 +10,12 @@ from autopilot.app.runs.world import World
 from autopilot.controller import Controller
 from autopilot.core.idle.ceiling import Ceiling
 from autopilot.records.replay import replay
-from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.kits.core_world import with_policy
+from tests.kits.policies import simulated
 from tests.simulation.kit import Ran, Setup, run, scenario
 
-RECLAIM = with_policy(shipped_policy("reclaim-idle"), idle={"gone_s": 0.0, "batch_grace_s": 300.0})
+RECLAIM = with_policy(simulated(), idle={"gone_s": 0.0, "batch_grace_s": 300.0})
 
 END_S = 6600.0
 """Requests end here."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from autopilot.core.model.records import NoteCode, Proposal
 from autopilot.records.replay import replay
-from autopilot.settings import shipped_policy
 from tests.kits.demand_world import Growing
+from tests.kits.policies import simulated
 from tests.simulation.kit import Ran, Setup, run, scenario
 
-REGEOMETRY = shipped_policy("regeometry")
+REGEOMETRY = simulated()
 
 BURST = """
 name: small-mig-burst
@@ -21,6 +21,7 @@ cluster:
       nodes: 2
       gpus_per_node: 2
       gpu_model: A100-80GB
+      mig_scopes: [instance]
       mig: [{gpus_per_node: 1, geometry: {2g.20gb: 3}}, {gpus_per_node: 1, geometry: {%s}}]
   queues:
     - {name: product, guarantee: {A100-80GB: 4}, priority: 10}

@@ -8,8 +8,8 @@ from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import build_world
 from autopilot.controller import Controller
 from autopilot.core.idle.ceiling import Ceiling
-from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
+from tests.kits.policies import simulated
 from tests.simulation.kit import Setup, run
 
 MORNING_S = 6 * 3600.0
@@ -24,7 +24,7 @@ def ends_in_the_morning(simulation: Simulation, _controller: Controller) -> None
 def test_services_rest_at_night_and_serve_in_the_morning() -> None:
     """One goes to zero, one to the replica that its owner keeps; requests give both their replicas back."""
     world = build_world(SimulateOptions(scenario="night-rest"))
-    ran = run(world, Setup(policy=shipped_policy("reclaim-idle"), change=ends_in_the_morning))
+    ran = run(world, Setup(policy=simulated(), change=ends_in_the_morning))
     assert ran.violated == set()
     told = [
         (moment.observation.now_s, each.subject.name, each.change.replicas)

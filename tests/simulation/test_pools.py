@@ -13,9 +13,9 @@ from autopilot.core.model.objects import ServingRole
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import State
 from autopilot.core.planning.foresight import capacity_rps
-from autopilot.settings import shipped_policy
 from simulator.running.simulation import Simulation
 from tests.kits.core_world import decide
+from tests.kits.policies import simulated
 from tests.kits.ticking_world import EAGER
 from tests.simulation.kit import Ran, Setup, run
 from tests.unit.core.capabilities.test_new_guards import Planted, layout
@@ -34,7 +34,7 @@ def ran() -> Ran:
     """The first 25 minutes."""
     return run(
         build_world(SimulateOptions(scenario="pools", telemetry="off")),
-        Setup(policy=shipped_policy("autopilot"), change=ends),
+        Setup(policy=simulated(), change=ends),
     )
 
 
@@ -78,7 +78,7 @@ def verdict_on(observation: Observation, service: str) -> Code:
 
 def test_what_a_replica_bears_is_learned_from_the_times_of_its_tokens(ran: Ran) -> None:
     """`scale_ahead` knows the load at which they are in time: no service here promises a latency."""
-    policy, known = shipped_policy("autopilot"), ran.controller.memory.replicas.services
+    policy, known = simulated(), ran.controller.memory.replicas.services
     assert all(np.isnan(ran.tape.moments[-1].observation.snapshot.services.objective_s))
     bears = [capacity_rps(known[f"service-{row}"], policy.scale_ahead.violation_ratio) for row in range(3)]
     assert all(each > 0 for each in bears)

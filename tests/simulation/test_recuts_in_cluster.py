@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +11,17 @@ from autopilot.app.runs.world import World
 from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.model.records import NoteCode
 from autopilot.records.replay import replay
-from autopilot.settings import shipped_policy
-from tests.simulation.kit import AUTOPILOT, Ran, Setup, run, scenario
+from tests.kits.policies import simulated
+from tests.simulation.kit import Ran, Setup, run, scenario
 
-REGEOMETRY = shipped_policy("regeometry")
+REGEOMETRY = simulated()
 
 CHURN = """
 name: small-churn
 horizon: 100m
 cluster:
   pools:
-    - {name: a100, nodes: 1, gpus_per_node: 4, gpu_model: A100-80GB,
+    - {name: a100, nodes: 1, gpus_per_node: 4, gpu_model: A100-80GB, mig_scopes: [instance],
        mig: [{gpus_per_node: 3, geometry: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}}]}
 jobs:
   groups:
@@ -33,7 +32,7 @@ faults: {until: 100m, %s}
 physics: real
 telemetry: windowed
 durations: exact
-policies: [regeometry]
+policies: [autopilot]
 """
 
 WRONG = (
@@ -47,7 +46,8 @@ name: both-ways
 horizon: 240m
 cluster:
   pools:
-    - {name: a100, nodes: 1, gpus_per_node: 4, gpu_model: A100-80GB, mig: [{gpus_per_node: 1, geometry: {3g.40gb: 2}}]}
+    - {name: a100, nodes: 1, gpus_per_node: 4, gpu_model: A100-80GB, mig_scopes: [instance, gpu],
+       mig: [{gpus_per_node: 1, geometry: {3g.40gb: 2}}]}
 jobs:
   groups:
     - {kind: train, count: 8, tenants: [a, b], gpus: [1], mig_profile: 3g.40gb, duration: 20m, to: 20m}
@@ -56,7 +56,7 @@ jobs:
 physics: real
 telemetry: windowed
 durations: exact
-policies: [regeometry]
+policies: [autopilot]
 """
 """First two instances a GPU are asked for, then all GPUs of the node as whole ones, then instances again."""
 
@@ -66,7 +66,7 @@ name: node-ways
 horizon: 280m
 cluster:
   pools:
-    - {name: a100, nodes: 2, gpus_per_node: 4, gpu_model: A100-80GB}
+    - {name: a100, nodes: 2, gpus_per_node: 4, gpu_model: A100-80GB, mig_scopes: [node]}
 jobs:
   groups:
     - {kind: train, count: 6, tenants: [a, b], gpus: [1], mig_profile: 3g.40gb, duration: 20m, to: 20m}
@@ -76,7 +76,7 @@ faults: {until: 280m, %s}
 physics: real
 telemetry: windowed
 durations: exact
-policies: [regeometry-node]
+policies: [autopilot]
 """
 """Nodes of whole GPUs: instances are asked for, then all GPUs of a node at once, then instances again."""
 
@@ -95,7 +95,7 @@ def waited_s(ran: Ran) -> float:
 
 def test_requests_wait_less_than_under_static_cuts(tmp_path: Path) -> None:
     """Less than half as long, and no checker finds anything."""
-    static = run(world(tmp_path), Setup(policy=AUTOPILOT))
+    static = run(world(tmp_path), Setup(policy=simulated(modes__regeometry="off")))
     cut = run(world(tmp_path), Setup(policy=REGEOMETRY))
     assert cut.violated == static.violated == set()
     assert waited_s(cut) < waited_s(static) / 2
@@ -116,9 +116,8 @@ def test_changes_that_go_wrong_do_no_harm(tmp_path: Path, soak_seed: int) -> Non
 
 def test_gpus_turn_mig_mode_on_and_off_again(tmp_path: Path) -> None:
     """For requests, then for gangs of whole GPUs that could never start otherwise; no checker finds anything."""
-    both = replace(REGEOMETRY, regeometry=replace(REGEOMETRY.regeometry, gpu_s={"*": 60.0}))
-    static = run(scenario(BOTH_WAYS, tmp_path), Setup(policy=REGEOMETRY))
-    cut = run(scenario(BOTH_WAYS, tmp_path), Setup(policy=both))
+    static = run(scenario(BOTH_WAYS.replace("[instance, gpu]", "[instance]"), tmp_path), Setup(policy=REGEOMETRY))
+    cut = run(scenario(BOTH_WAYS, tmp_path), Setup(policy=REGEOMETRY))
     assert cut.violated == static.violated == set()
     assert turns(cut) == {"on", "off"}
     assert np.isnan(waited_s(static))
@@ -140,8 +139,8 @@ def turns(ran: Ran) -> set[str]:
 def test_idle_nodes_turn_mig_mode_on_and_off_again(tmp_path: Path) -> None:
     """The engine changes whole nodes: requests and gangs start that never could; no checker finds anything."""
     quiet = NODE_WAYS % "conflict_ratio: 0"
-    static = run(scenario(quiet, tmp_path), Setup(policy=REGEOMETRY))
-    cut = run(scenario(quiet, tmp_path), Setup(policy=shipped_policy("regeometry-node")))
+    static = run(scenario(quiet.replace("[node]", "[]"), tmp_path), Setup(policy=REGEOMETRY))
+    cut = run(scenario(quiet, tmp_path), Setup(policy=REGEOMETRY))
     assert cut.violated == static.violated == set()
     assert turns(cut) == {"on", "off"}
     assert np.isnan(waited_s(static))
@@ -151,7 +150,7 @@ def test_idle_nodes_turn_mig_mode_on_and_off_again(tmp_path: Path) -> None:
 def test_turns_of_mig_mode_that_go_wrong_do_no_harm(tmp_path: Path) -> None:
     """They fail half-way, hang, have no effect, and meet nodes that break: all work ends, and replay decides alike."""
     journal = tmp_path / "run.journal"
-    ran = run(scenario(NODE_WAYS % WRONG, tmp_path), Setup(policy=shipped_policy("regeometry-node"), journal=journal))
+    ran = run(scenario(NODE_WAYS % WRONG, tmp_path), Setup(policy=REGEOMETRY, journal=journal))
     assert ran.violated == set()
     assert turns(ran) == {"on", "off"}
     assert ran.simulated.run.complete

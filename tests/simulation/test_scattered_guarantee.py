@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,13 @@ from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import World, build_world
 from autopilot.core.model.policy import Policy
 from autopilot.core.preemption import reclaim_borrowed
-from autopilot.settings import shipped_policy
+from tests.kits.policies import elastic, simulated
 from tests.simulation.kit import Ran, Setup, run
 
-ELASTIC = shipped_policy("elastic")
 WITHIN_S = 1200.0
-BOUND_S = WITHIN_S + ELASTIC.preemption.grace_s + 10.0
+POLICY = elastic(within_s=WITHIN_S, half_life_s=0.0)
+BOUND_S = WITHIN_S + POLICY.preemption.grace_s + 10.0
 """The stated time, one grace and two ticks of 5 s."""
-POLICY = replace(ELASTIC, tenancy=replace(ELASTIC.tenancy, elastic_within_s=WITHIN_S, usage_half_life_s=0.0))
 WIDE_S = 1200.0
 
 CLUSTER = """
@@ -64,7 +62,7 @@ def test_others_move_together_within_the_bound(tmp_path: Path) -> None:
 
 def test_a_strict_guarantee_does_not_wait_for_the_stated_time(tmp_path: Path) -> None:
     """The shipped policy shares no time: its bound is one grace and two ticks."""
-    policy = shipped_policy("autopilot")
+    policy = simulated()
     ran = played(tmp_path, policy)
     bound_s = policy.preemption.grace_s + 10.0
     assert ran.cluster.first_start_s[9] <= WIDE_S + bound_s

@@ -20,14 +20,14 @@ from autopilot.core.intake.usage import activity as verdict
 from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot
 from autopilot.core.recovery import hangs
-from autopilot.settings import shipped_policy
 from collectors import exposition
 from simulator.running.simulation import Simulation
 from simulator.signals.signal_faults import FAULTS, TEXT_FAMILIES, Kind, SignalFault, SignalFaults
+from tests.kits.policies import simulated
 from tests.simulation.kit import Moment, Ran, Setup, run, scenario
 
 DEMO = Path(__file__).parents[2] / "simulator" / "scenarios" / "demo.yaml"
-SHIPPED = shipped_policy("reclaim-idle")
+SHIPPED = simulated()
 EAGER = replace(
     SHIPPED,
     recovery=replace(SHIPPED.recovery, hung_after_s=1800.0),

@@ -13,7 +13,7 @@ from autopilot.core.model.policy.bounds import Protection
 HOURS = 67
 
 
-@pytest.mark.parametrize("policy", ["autopilot", "elastic"])
+@pytest.mark.parametrize("policy", ["strict", "elastic"])
 def test_a_long_job_is_stopped_a_few_times_however_often_short_ones_come(tmp_path: Path, policy: str) -> None:
     """Each hour a job of ten minutes asks for the GPUs of one that needs 67 hours. Several share a stop, and none waits
     until the long one has ended.
@@ -25,7 +25,8 @@ def test_a_long_job_is_stopped_a_few_times_however_often_short_ones_come(tmp_pat
         SimulateOptions(
             jobs=jobs,
             cluster="1x8",
-            policies=(policy,),
+            policies=("autopilot",),
+            policy_set=(f"tenancy.guarantee={policy}",),
             physics="charged",
             telemetry="off",
             durations="exact",

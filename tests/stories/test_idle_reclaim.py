@@ -27,7 +27,7 @@ WINDOW_S, GRACE_S = 1800.0, 600.0
 @pytest.mark.parametrize("begin", [WORST], indirect=True, ids=str)
 def test_idle_work_yields_and_its_owner_brings_it_back(begin: Callable[..., Story]) -> None:
     """Notice, mark, checkpoint, suspension, return: in this order; nothing is lost."""
-    policy = policy_of("reclaim-idle")
+    policy = policy_of()
     idle = replace(policy.idle, window_s=WINDOW_S, scan_s=60.0, batch_grace_s=GRACE_S, gone_s=GRACE_S)
     story = begin(nodes=2, policy=replace(policy, idle=idle))
     story.create("hoard", lasts="6h", preemptible="true", checkpoint_on_request="true", checkpoint_write_s="20")

@@ -48,7 +48,7 @@ ASKED_S = 4800.0
 
 
 def _policy() -> Policy:
-    policy = policy_of("reclaim-idle")
+    policy = policy_of()
     idle = replace(policy.idle, window_s=WINDOW_S, scan_s=60.0, batch_grace_s=GRACE_S, gone_s=GRACE_S)
     return replace(policy, idle=idle)
 

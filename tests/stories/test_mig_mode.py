@@ -33,7 +33,7 @@ NODES = "/api/v1/nodes"
 
 def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:
     """A node n1 of eight GPUs, all in use and without a manager, and the autopilot, which may change geometries."""
-    found = kind(folder, with_policy(policy_of("regeometry-node"), regeometry={"dwell_s": 60.0}), nodes=1)
+    found = kind(folder, with_policy(policy_of(), regeometry={"dwell_s": 60.0}), nodes=1)
     add_gpu_operator(found.kueue.server, MigOptions(config_map=(SPACE, CONFIG_MAP)), found.run)
     found.run_gang("busy", 1)
     return found

@@ -26,7 +26,7 @@ NODE = "cut-000"
 
 def policy() -> Policy:
     """The policy for NVIDIA's MIG manager; a GPU may be cut again after a minute."""
-    return with_policy(policy_of("regeometry-node"), regeometry={"dwell_s": 60.0})
+    return with_policy(policy_of(), regeometry={"dwell_s": 60.0})
 
 
 def node(story: Story) -> Obj:

@@ -61,7 +61,7 @@ def test_a_gpu_is_cut_for_work_that_waits(scene: Scene) -> None:
 
 def open_cluster(folder: Path, kind: Callable[..., Deciding] = Deciding) -> Deciding:
     """A node of two GPUs, both cut into small instances, and the autopilot, which may change geometries."""
-    found = kind(folder, with_policy(policy_of("regeometry-node"), regeometry={"dwell_s": 60.0}), nodes=1)
+    found = kind(folder, with_policy(policy_of(), regeometry={"dwell_s": 60.0}), nodes=1)
     add_gpu_operator(found.kueue.server, MigOptions(config_map=(SPACE, CONFIG_MAP)), found.run)
     made = {"name": "m1", "labels": labels_of_small() | {"kubernetes.io/hostname": "m1"}}
     found.ask("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": made})

@@ -69,8 +69,8 @@ def suits(instruction: Instruction, target: Target) -> str:
         return "it is not a GPU of a node"
     if operation.scope != "node":
         return (
-            f"the MIG manager stops all GPU clients of a node, and the policy says {operation.scope}: set "
-            "regeometry.node_s for this pool, and instance_s and gpu_s to {}"
+            f"the MIG manager stops all GPU clients of a node, and the instruction is for the scope {operation.scope}: "
+            "the inventory must state the scope node for this node"
         )
     return ""
 

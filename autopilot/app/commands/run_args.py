@@ -69,6 +69,14 @@ PolicyNames = Annotated[
         show_default="the scenario's, or fifo-skip,autopilot; with several tenants also las",
     ),
 ]
+PolicySet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy-set",
+        help="Run each policy of the autopilot with another value of a field, for example "
+        "tenancy.guarantee=elastic, or the mode of an action (repeatable).",
+    ),
+]
 EngineName = Annotated[
     str | None,
     typer.Option(

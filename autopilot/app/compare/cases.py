@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 
 from autopilot.app.options import SimulateOptions, check_slurm
-from autopilot.app.runs.named import check_policies
+from autopilot.app.runs.named import check_policies, values_of
 from autopilot.app.runs.pages import input_digest
 from autopilot.app.runs.world import World, build_world
 from autopilot.core.model.errors import InputError
@@ -93,7 +93,7 @@ def check(comparison: Comparison) -> Checked:
         worlds[place] = world
         names = comparison.policies or world.policies
         where = "--policy" if comparison.policies else f"scenario {world.title}: policies"
-        found = check_policies(names, where, world.names)
+        found = check_policies(names, where, world.names, values_of(options, world))
         check_slurm(base.slurm, names)
         shown = shown or tuple(found)
         for seed, (label, name) in product(comparison.seeds, zip(found, dict.fromkeys(names), strict=True)):

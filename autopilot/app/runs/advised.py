@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from autopilot.app.runs.named import PolicyValues
 from autopilot.app.runs.wiring import Managed, Running, manage
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Mode, Policy, RuleSetName
 from autopilot.core.model.policy.names import ClusterNames, check_names
 from autopilot.core.model.records import Decision, Observation
-from autopilot.settings import load_policy
 from simulator.baselines import BASELINES
 from simulator.baselines.kueue import Kueue, cohort_specs
 from simulator.running.turn import AdvisedScheduler
@@ -48,7 +48,9 @@ class Advice:
         }
 
 
-def check_advisors(names: tuple[str, ...], there: ClusterNames | None = None) -> dict[str, Policy]:
+def check_advisors(
+    names: tuple[str, ...], there: ClusterNames | None = None, values: PolicyValues | None = None
+) -> dict[str, Policy]:
     """The policies beside an engine, by their shown names.
 
     Raises `InputError` for a baseline, and for an acting policy: beside an engine nothing is carried out, so the next
@@ -60,7 +62,7 @@ def check_advisors(names: tuple[str, ...], there: ClusterNames | None = None) ->
             raise InputError(
                 f"--policy: {name} is a baseline and cannot recommend beside an engine; write --policy {DEFAULT_ADVICE}"
             )
-        policy = load_policy(name)
+        policy = (values or PolicyValues()).of(name)
         acting = [each for each in policy.modes.__slots__ if getattr(policy.modes, each) == Mode.AUTO]
         if acting:
             raise InputError(

@@ -28,6 +28,7 @@ QUEUE_FIELDS = (
     "reclaim",
     "while_borrowing",
     "while_borrowing_priority",
+    "guarantee_kept",
 )
 POOL_FIELDS = ("nodes", "gpus_per_node", "gpu_model", "cpus", "memory_mib", "spot", "price_weight", "absent")
 BY_MODEL = ("guarantee", "limit", "weight")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from autopilot.app.options import SimulateOptions
 from autopilot.app.runs.world import World
 from autopilot.core.model.errors import InputError, nearest
 from autopilot.core.model.policy import ACTIONS_WITH, Effect, Mode, Policy
 from autopilot.core.model.policy.names import ClusterNames, check_names
-from autopilot.settings import load_policy, policy_names, shipped_policy
+from autopilot.policies.changing import changed_policy, read_changes
+from autopilot.settings import GONE, load_policy, policy_names, shipped_policy
 from simulator.baselines import BASELINES
 from simulator.baselines.kueue import Kueue
 from simulator.baselines.slurm.policy import Slurm
@@ -18,26 +23,51 @@ from simulator.running.engine import Scheduler
 from simulator.running.queue_limits import hold_limits
 from simulator.world.cluster import Cluster
 
+
+@dataclass(frozen=True, slots=True)
+class PolicyValues:
+    """Values of policy fields in a simulation, by path: `under` what a policy file sets, and `over` it."""
+
+    under: Mapping[str, Any] = field(default_factory=dict)
+    over: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, name: str) -> Policy:
+        """The policy of a name or file with these values. Raises `InputError`."""
+        return changed_policy(load_policy(name, self.under), self.over, "--policy-set")
+
+
+def values_of(options: SimulateOptions, world: World) -> PolicyValues:
+    """The values of policy fields for one call. Raises `InputError`, also if no policy of the autopilot runs."""
+    names = options.policies or world.policies
+    if options.policy_set and all(name in BASELINES or name in registered_names() for name in names):
+        raise InputError(f"--policy-set: none of {', '.join(names)} is a policy of the autopilot; add one to --policy")
+    return PolicyValues(world.policy, read_changes(options.policy_set, "--policy-set"))
+
+
 SHIPPED = "autopilot"
 """The policy file of the autopilot in a simulation, the reference of comparisons."""
 
 
 def check_policies(
-    names: tuple[str, ...], where: str = "--policy", there: ClusterNames | None = None
+    names: tuple[str, ...],
+    where: str = "--policy",
+    there: ClusterNames | None = None,
+    values: PolicyValues | None = None,
 ) -> dict[str, Policy | None]:
     """The policies of a call, by their shown names; None for a baseline and a registered policy.
 
-    `there` are the names of the cluster, None if not known yet.
+    `there` are the names of the cluster, None if not known yet; `values` are put under and on top of each policy.
 
     A policy file is shown under its own name, or under its path if that name is taken. Raises `InputError`, also for a
     policy without automatic starts: a simulation has no one to approve.
     """
     found: dict[str, Policy | None] = {}
+    values = values or PolicyValues()
     for name in dict.fromkeys(names):
         if name in BASELINES:
             found[name] = None
-        elif name in policy_names() or Path(name).suffix in {".yaml", ".yml"}:
-            policy = load_policy(name)
+        elif name in policy_names() or name in GONE or Path(name).suffix in {".yaml", ".yml"}:
+            policy = values.of(name)
             if not policy.modes.auto(Effect.ADMIT):
                 starts = ACTIONS_WITH[Effect.ADMIT][0]
                 raise InputError(

@@ -15,7 +15,7 @@ from autopilot.app.runs.advised import DEFAULT_ADVICE, Advice, advise, check_adv
 from autopilot.app.runs.capacity_use import measured_idle_use, measured_real_use
 from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.metered import Metered
-from autopilot.app.runs.named import SHIPPED, check_policies, scheduler_of
+from autopilot.app.runs.named import SHIPPED, PolicyValues, check_policies, scheduler_of, values_of
 from autopilot.app.runs.people import People
 from autopilot.app.runs.recorder import DecisionRecorder, StayRecorder
 from autopilot.app.runs.wiring import Managed, NoInbox, Running, manage
@@ -25,7 +25,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ServiceTable
 from autopilot.report.data import PolicyRun, ServiceSeries
-from autopilot.settings import policy_diff, policy_values, shipped_policy
+from autopilot.settings import policy_diff, policy_values
 from simulator.baselines import BASELINES
 from simulator.baselines.textbook import fifo_skip
 from simulator.checkers import CHECKERS, PHYSICAL, Rules
@@ -101,10 +101,11 @@ def simulate(
     """
     world = build_world(options)
     where = "--policy" if options.policies else f"scenario {world.title}: policies"
+    values = values_of(options, world)
     if options.engine is None:
-        policies = check_policies(options.policies or world.policies, where, world.names)
+        policies = check_policies(options.policies or world.policies, where, world.names, values)
     else:
-        advisors = check_advisors(options.policies or (DEFAULT_ADVICE,), world.names)
+        advisors = check_advisors(options.policies or (DEFAULT_ADVICE,), world.names, values)
         policies = {f"{options.engine} + {name}": policy for name, policy in advisors.items()}
     telemetry = _telemetry(options, world)
     managed = any(policy is not None for policy in policies.values())
@@ -241,7 +242,7 @@ def _run(
     outcome = PolicyOutcome(name, result, simulated, journal=journal, passed_over=passed_over)
     outcome.reproduced = _reproduced(world, simulated, stays) if policy is None else {}
     if options.series and stays is not None:
-        outcome.run = _pictures(outcome, policy, stays, recorder, services)
+        outcome.run = _pictures(outcome, policy, stays, recorder, services, PolicyValues(world.policy).of(SHIPPED))
     return outcome
 
 
@@ -372,7 +373,12 @@ def _owners(simulation: Simulation, seed: int, running: Sequence[Running]) -> Ow
 
 
 def _pictures(
-    outcome: PolicyOutcome, policy: Policy | None, stays: StayRecorder, recorder: DecisionRecorder | None, services: Any
+    outcome: PolicyOutcome,
+    policy: Policy | None,
+    stays: StayRecorder,
+    recorder: DecisionRecorder | None,
+    services: Any,
+    usual: Policy,
 ) -> PolicyRun:
     """The run in the report's form."""
     simulated = outcome.simulated
@@ -404,7 +410,7 @@ def _pictures(
         decisions=recorder.log.rows() if recorder and recorder.log else (),
         waited_gpu_s=dict(recorder.log.waited_gpu_s) if recorder and recorder.log else {},
         policy={} if policy is None else policy_values(policy),
-        policy_diff=tuple(policy_diff(shipped_policy(SHIPPED), policy)) if policy is not None else (),
+        policy_diff=tuple(policy_diff(usual, policy)) if policy is not None else (),
     )
 
 

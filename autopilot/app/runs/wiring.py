@@ -21,6 +21,7 @@ from autopilot.core.effects.action import Action
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.memory import Step
+from autopilot.core.model.objects import GUARANTEES_KEPT
 from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.ports import Collector, Forecaster, Inbox, Journal
 from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome, OutcomeKind
@@ -321,6 +322,7 @@ def queue_table(
         parent=parent,
         guarantee=guarantee.reshape(len(rows), len(models)),
         order=[ORDERS[spec.order or "index"] for spec in rows],
+        guarantee_kept=[GUARANTEES_KEPT.index(spec.guarantee_kept) for spec in rows],
         **columns,
     )
     return table, {tenant: place[tenant] for tenant in cluster.jobs.tenants}

@@ -24,7 +24,7 @@ from simulator.inference.deployments import Services, requests_for
 from simulator.inference.services import ServiceFleet
 from simulator.outcome.recorded import Recorded, recorded_result, recorded_starts
 from simulator.running.faults import FaultOptions
-from simulator.scenarios import Scenario, load_scenario
+from simulator.scenarios import Scenario, load_scenario, policy_values
 from simulator.specs.clusterfile import ClusterSpec, parse_cluster
 from simulator.specs.clusterqueues import ROOT
 from simulator.specs.inventory import build_inventory
@@ -45,6 +45,7 @@ DRAWN = (
     "a job file has no SM activity: what the autopilot sees of it is drawn by the kind of work, and no "
     "utilization, price or page counts it"
 )
+UNMEASURED = "real utilization is not measured: the run has no telemetry; --telemetry windowed measures it"
 LIMIT_SEED = 1
 """Seed of the declared limits generated for a file without them (reference: `easy`)."""
 
@@ -59,6 +60,7 @@ class World:
     spec: ClusterSpec
     inventory: Inventory
     policies: tuple[str, ...]
+    policy: Mapping[str, Any] = field(default_factory=dict)  # values of fields, under a policy file
     telemetry: str = "auto"
     durations: str = "predicted"
     faults: FaultOptions | None = None
@@ -151,6 +153,7 @@ def build_world(options: SimulateOptions) -> World:
         spec=spec,
         inventory=inventory,
         policies=(scenario.policies if scenario else ()) or default_policies(jobs),
+        policy=policy_values(scenario),
         telemetry=scenario.telemetry if scenario else "auto",
         durations=scenario.durations if scenario else "predicted",
         faults=scenario.faults if scenario else None,
@@ -163,6 +166,8 @@ def build_world(options: SimulateOptions) -> World:
             *(trace.notes if trace is not None else ()),
             *_queue_notes(spec, tenants),
             *services.notes,
+            *_policy_notes(options.policy_set),
+            *((UNMEASURED,) if (options.telemetry or (scenario.telemetry if scenario else "")) == "off" else ()),
             *((DRAWN,) if options.jobs is not None and options.telemetry != "off" else ()),
         ),
         start_s=start_s,
@@ -171,6 +176,10 @@ def build_world(options: SimulateOptions) -> World:
         starts=_starts(trace, spec) if trace is not None and options.jobs is not None else None,
         _jobs=jobs,
     )
+
+
+def _policy_notes(policy_set: tuple[str, ...]) -> tuple[str, ...]:
+    return (f"every policy of the autopilot runs with {', '.join(policy_set)}",) if policy_set else ()
 
 
 def _starts(trace: JobTrace, spec: ClusterSpec) -> Recorded | None:

@@ -18,6 +18,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Observation, Outcome, View
 from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.quota.guarantees import policy_in_force
 
 Value = TypeVar("Value")
 
@@ -57,7 +58,9 @@ class IntakeFacts(Table):
     _commands = _root(lambda own: own.observation.commands)
     _views = _root(lambda own: own.observation.views)
     _snapshot = _root(lambda own: own.observation.snapshot)
+    _queues = _root(lambda own: own.observation.snapshot.queues)
 
+    in_force = fact(policy_in_force, _policy, _queues)  # the policy with what the queues state
     clock = fact(read_clock, _memory, _now_s, _elapsed_s, _policy)
     settled = fact(_settled, clock, _outcomes, _now_s, _policy)
     obeyed = fact(obey, settled, _commands, _now_s, _policy)

@@ -70,6 +70,7 @@ def reconcile(
     memory = replace(obeyed.memory, intake=replace(obeyed.memory.intake, views=sight.views))
     if sight.blind:
         return _blind(memory, observation, policy, sight, notes, resumed=obeyed.resumed)
+    policy = intake.in_force
     facts = SnapshotFacts(observation=observation, policy=policy, kept=kept)
     tick = Tick(before, observation, policy, review_start(observation.now_s, policy), resumed=obeyed.resumed)
     memory = absorb(memory, tick)

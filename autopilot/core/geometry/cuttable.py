@@ -90,7 +90,7 @@ def look_at(ctx: Context, pool: Pool, scope: str) -> Seen:
         for place, record in drains:
             there = by_node[node[place]] if record.scope == "node" else in_use[pool.rows[place]]
             gpu_ok[place] = bool(sound[pool.rows[place]]) and not there
-    may = pool.sound & gpu_ok & (whatif.node_ok & ~snapshot.nodes.mig_fixed)[node]
+    may = pool.sound & gpu_ok & (whatif.node_ok & (snapshot.nodes.mig_scopes > 0))[node]
     starting = np.zeros(len(snapshot.gpus.uuid), np.bool_)  # a change would meet a start that is under way
     starting[whatif.instance_gpu[(whatif.instance_used > 0) & ~_held(ctx)]] = True
     may &= ~starting[pool.rows]

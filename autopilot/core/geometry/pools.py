@@ -12,6 +12,7 @@ import numpy as np
 
 from autopilot.core.geometry.layouts import Layouts, bit_of, layouts_of, profiles_for
 from autopilot.core.hardware import mig
+from autopilot.core.model.objects import MIG_SCOPES
 from autopilot.core.model.pairs import pairs_of
 from autopilot.core.model.snapshot import F64, I32, I64, Bools, ClusterSnapshot
 
@@ -28,6 +29,21 @@ class Pool:
     free: I64
     in_mig: Bools
     sound: Bools  # False: left out
+    scopes: int  # in which all of its nodes that change can change: bits over MIG_SCOPES
+
+    def has(self, scope: str) -> bool:
+        """Whether its engine changes geometries in this scope."""
+        return bool(self.scopes >> MIG_SCOPES.index(scope) & 1)
+
+    @property
+    def scope(self) -> str:
+        """The smallest scope in which it changes; "" for none."""
+        return next(filter(self.has, MIG_SCOPES), "")
+
+    @property
+    def drained(self) -> str:
+        """The smallest scope for which it is worth draining; "" for none."""
+        return next(filter(self.has, MIG_SCOPES[1:]), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,9 @@ def pools_of(snapshot: ClusterSnapshot, books: Books, wanted: tuple[str, ...]) -
             layouts, books, mine, {code: each.name for code, each in profile.items() if each}, rows
         )
         name = names.pools[pool] if 0 <= pool < len(names.pools) else ""
-        found.append(Pool(name, model, layouts, rows, used, free, gpus.mig[rows], sound))
+        stated = nodes.mig_scopes[gpus.node[rows]]
+        scopes = int(np.bitwise_and.reduce(stated[stated > 0])) if stated.any() else 0
+        found.append(Pool(name, model, layouts, rows, used, free, gpus.mig[rows], sound, scopes))
     return tuple(found)
 
 

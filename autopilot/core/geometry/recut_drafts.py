@@ -84,7 +84,8 @@ def switch_s_of(ctx: Context, pool: Pool, scope: str) -> float:
     If idle instances change by themselves, that is the time of a whole GPU. An engine that changes whole nodes turns
     the mode like any other geometry.
     """
-    return ctx.policy.regeometry.seconds({"instance": "gpu"}.get(scope, scope), pool.name) if scope != "gpu" else inf
+    turns = scope == "node" or (scope == "instance" and pool.has("gpu"))
+    return ctx.policy.regeometry.change_s if turns else inf
 
 
 def missing_gpus(ctx: Context, pool: Pool, scope: str, places: tuple[int, ...]) -> int:

@@ -109,14 +109,13 @@ def propose(ctx: Context, submit: Submit) -> None:
     mix = ctx.observation.forecasts.mix
     expected = {kind.profile for kind in mix.kinds if kind.profile} if mix is not None else set()
     for pool in pools_of(snapshot, books_of(ctx), tuple(sorted(wanted | expected))):
-        scope = ctx.policy.regeometry.scope(pool.name)
-        if scope:
-            _plan_pool(ctx, pool, scope, waiting, submit)
+        if pool.scope:
+            _plan_pool(ctx, pool, pool.scope, waiting, submit)
 
 
 def _plan_pool(ctx: Context, pool: Pool, scope: str, waiting: Waiting, submit: Submit) -> None:
     rules = ctx.policy.regeometry
-    seconds, switch_s = rules.seconds(scope, pool.name), switch_s_of(ctx, pool, scope)
+    seconds, switch_s = rules.change_s, switch_s_of(ctx, pool, scope)
     left_out = int((~pool.sound).sum())
     if left_out:
         ctx.plan.note(Note(LEFT_OUT.code, About.POOL, pool.name, facts=(Evidence("gpus", left_out),)))
@@ -170,7 +169,7 @@ def _choose(
     Gangs that would get only a part of their instances or GPUs are left out, the last first.
     """
     rules, state, layouts = ctx.policy.regeometry, seen.state, pool.layouts
-    seconds, switch_s = rules.seconds(seen.scope, pool.name), switch_s_of(ctx, pool, seen.scope)
+    seconds, switch_s = rules.change_s, switch_s_of(ctx, pool, seen.scope)
     prices = Prices(seconds, switch_s, margin_ratio=rules.margin_ratio)
     whole_gpu_s = needs.chances * min(rules.life_s, ctx.policy.horizon_s)
     gangs = list(needs.gangs)
@@ -213,7 +212,7 @@ def _let_go(ctx: Context, pool: Pool, seen: Seen, changed: set[int]) -> None:
 def _drain(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int], most: int, submit: Submit) -> None:
     """Drain the unit that serves the still waiting requests at the least price, if that pays."""
     rules = ctx.policy.regeometry
-    scope = rules.drained(pool.name)
+    scope = pool.drained
     pending = waiting.needs(len(pool.layouts.profiles), asks)
     if not scope or not pending.any():
         return
@@ -228,7 +227,7 @@ def _drain(ctx: Context, pool: Pool, waiting: Waiting, asks: list[int], most: in
     draft = best[1]
     if submit(draft) and draft.uuids <= ctx.plan.drained:
         made = sum((counts_in(pool, bits_in(pool, cut.after or ())) for cut in draft.cuts), np.zeros_like(pending))
-        serve(ctx, waiting, asks, made, rules.seconds(scope, pool.name) + draft.until_s - ctx.now_s)
+        serve(ctx, waiting, asks, made, rules.change_s + draft.until_s - ctx.now_s)
 
 
 def _drained(
@@ -241,7 +240,7 @@ def _drained(
     if drain is None:
         return None
     seen = as_if_idle(ctx, pool, scope, places, [move.row for move in drain.moves])
-    seconds = rules.seconds(scope, pool.name)
+    seconds = rules.change_s
     prices = Prices(seconds, margin_ratio=rules.margin_ratio)
     cuts, steps = cuts_of(layouts, seen, wishes, Unit(places, 0.0), prices, most=most, steps=rules.steps)
     ctx.plan.spend(steps // STEPS_OF_CUTS)

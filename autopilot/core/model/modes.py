@@ -19,6 +19,8 @@ class Mode(StrEnum):
     AUTO = "auto"
 
 
+LATEST_EDITION = 2
+"""Edition of the shipped policies in this version (autopilot/policies/editions.py)."""
 MODES = tuple(Mode)
 MODE_UNIT = f"mode (0 {MODES[0]} .. {len(MODES) - 1} {MODES[-1]})"
 """Unit of the verdict of the guard `mode`; its value is an index of MODES."""
@@ -76,8 +78,9 @@ class Modes:
         Mode,
         Does(Effect.RECUT, Effect.DRAIN),
         Doc(
-            "change the MIG geometry of idle capacity for requests that wait and for those that are expected; with "
-            "`regeometry.gpu_s` or `node_s`, drain one GPU or node of a pool at a time for requests that wait"
+            "change the MIG geometry of idle capacity for requests that wait and for those that are expected, in "
+            "pools that state a MIG scope; where that is a GPU or a node, drain one of a pool at a time for requests "
+            "that wait"
         ),
     ] = Mode.RECOMMEND
     notify_idle: Annotated[

@@ -176,3 +176,15 @@ class Evidence:
     name: str
     value: float | int | str
     unit: str = ""
+
+
+MIG_SCOPES = ("instance", "gpu", "node")
+"""What changes together when a MIG geometry changes, smallest first.
+
+`instance`: idle instances, the others of the GPU continue. `gpu`: a GPU on which nothing runs; beside `instance`, it is
+how idle GPUs turn MIG mode on and off. `node`: the engine stops all GPU clients of the node, as the MIG manager of the
+GPU operator does, so its GPUs change, and turn MIG mode on and off, when nothing runs on any of them.
+"""
+
+GUARANTEES_KEPT = ("", "strict", "elastic", "none")
+"""How a queue states that its guarantee is kept; the rules: policy/tenancy.py."""

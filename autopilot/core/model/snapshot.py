@@ -121,7 +121,7 @@ class NodeTable:
     reclaim_at_s: F64  # announced time of its reclaim by the cloud; NaN: not announced
     labels: LabelBits  # labels of the node
     hints: I64  # preferences of work that it meets (images, a NUMA policy): a bit set in the order of the source
-    mig_fixed: Bools  # nothing there changes MIG geometries
+    mig_scopes: I8  # scopes in which its engine changes MIG geometries: bits over MIG_SCOPES; 0: nothing changes them
     boot: Texts  # ID of its present boot, or another mark of the machine behind the name; "": not stated
     sharing: I8  # objects.Sharing, as its labels and its offer prove it
     replicas: I32  # shares of each of its GPUs; 1: whole
@@ -312,6 +312,7 @@ class QueueTable:
     while_borrowing_priority: I32  # highest priority of a victim in this case
     limit_by_model: NDArray[np.int32]  # [queues, gpu models], -1: none; no columns where no queue states one
     weight_by_model: NDArray[np.float64]  # [queues, gpu models], NaN: `weight`; no columns where no queue states one
+    guarantee_kept: I8  # place in GUARANTEES_KEPT: as stated; 0: like that of the queue above, else as the policy says
 
 
 @dataclass(frozen=True, slots=True)

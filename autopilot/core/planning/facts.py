@@ -27,7 +27,6 @@ from autopilot.core.model.work import progress_s
 from autopilot.core.placement.shapes import shape_classes
 from autopilot.core.planning.earlier_stops import earlier_stops
 from autopilot.core.planning.foresight import ahead_mask, foresee
-from autopilot.core.planning.lending import guarantee_rules
 from autopilot.core.planning.losses import saves_ratio, stop_losses
 from autopilot.core.planning.ordering.job_order import aged_index, service_order
 from autopilot.core.planning.ordering.predicted_ends import (
@@ -42,6 +41,7 @@ from autopilot.core.planning.ordering.predicted_ends import (
 from autopilot.core.planning.ordering.signatures import pending_table
 from autopilot.core.planning.quota_state import sheltered_classes
 from autopilot.core.planning.writers import cannot_save
+from autopilot.core.quota.guarantees import guarantee_rules
 from autopilot.core.quota.past_use import corrected_weights
 from autopilot.core.quota.protection import protected_mask
 

@@ -1,7 +1,8 @@
 """Time sharing between queues: work inside a guarantee, queues that take back at once, and queues owed since a time.
 
-The policy states for each queue a rule for its guarantee. Queues ordered by index share time: waiting work may pause
-running work of another queue with a lower index (sharing_time/time_sharing.py), as far as the guarantees allow.
+Each queue states a rule for its guarantee (core/quota/guarantees.py). Queues ordered by index share time: waiting work
+may pause running work of another queue with a lower index (sharing_time/time_sharing.py), as far as the guarantees
+allow.
 
 - `strict`: its running work inside the guarantee, the best index first, does not pause for other queues, and work that
   waits inside the guarantee takes back at once (preemption/reclaim_borrowed.py).
@@ -26,8 +27,8 @@ import numpy as np
 
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory.plan import Condition
-from autopilot.core.model.policy import GuaranteeRule, Tenancy
-from autopilot.core.model.snapshot import F64, I32, Bools, QueueOrder, QueueTable, State
+from autopilot.core.model.policy import GuaranteeRule
+from autopilot.core.model.snapshot import F64, I32, Bools, QueueOrder, State
 from autopilot.core.planning.ordering.job_order import aged_index
 from autopilot.core.quota.ledger import ALL, EPSILON, QuotaLedger, claim_kinds, fair_shares
 from autopilot.core.quota.past_use import fades_in_s
@@ -248,15 +249,6 @@ def _parts(ctx: Context) -> list[float]:
         return _Parts(fair_shares(queues.parent, guarantee, queues.weight, limit, asked, ledger.capacity[ALL]).tolist())
 
     return ctx.once(_Parts, computed).gpus
-
-
-def guarantee_rules(tenancy: Tenancy, queues: QueueTable) -> tuple[GuaranteeRule, ...]:
-    """The guarantee rule of each queue: from the policy for the queue, else from the nearest queue above."""
-    found: list[GuaranteeRule] = []
-    for name, parent in zip(queues.id.tolist(), queues.parent.tolist(), strict=True):
-        above = found[parent] if 0 <= parent < len(found) else tenancy.guarantee
-        found.append(tenancy.guarantee_by_queue.get(str(name), above))
-    return tuple(found)
 
 
 def _waiting(ctx: Context) -> Parts:

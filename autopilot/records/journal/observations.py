@@ -119,6 +119,7 @@ _LATER: dict[tuple[str, str], Any] = {
     ("nodes", "sharing"): np.int8(Sharing.WHOLE),
     ("nodes", "replicas"): np.int32(1),
     ("nodes", "sharing_offers"): np.int64(0),
+    ("queues", "guarantee_kept"): np.int8(0),
     ("services", "role"): np.int8(ServingRole.WHOLE),
     ("services", "part_of"): np.int32(-1),
     **{
@@ -130,6 +131,8 @@ _LATER: dict[tuple[str, str], Any] = {
 """Last columns that journals of earlier builds lack, and their values there."""
 
 _NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}
+_SCOPES = _NAMES["nodes"].index("mig_scopes")
+"""In journals of earlier builds `mig_fixed`: False stands for the scope `instance`, which policies had by default."""
 _READERS: dict[str, Callable[[Any], tuple[Array, ...]]] = {name: reader_of(names) for name, names in _NAMES.items()}
 _READ_WITH_HAZARD = reader_of(_WITH_HAZARD)
 
@@ -359,16 +362,19 @@ class ObservationDecoder:
         self._see(name, packed)
 
     def _see(self, name: str, packed: Packed) -> None:
-        columns = unpack_columns(packed)
+        columns = list(unpack_columns(packed))
+        if name == "nodes" and columns[_SCOPES].dtype == np.bool_:
+            columns[_SCOPES] = (~columns[_SCOPES]).astype(np.int8)
         later = [_repeated(_LATER[name, each], packed.rows) for each in _NAMES[name][len(columns) :]]
         self._state.tables[name] = _Seen(_TYPES[name](*columns, *later), packed)
 
     def _packed(self, name: str, part: Sequence[Any], before: Packed | None = None) -> Packed:
         if len(part) == 4:
-            packed, names = read_whole(part)
+            packed, written = read_whole(part)
+            names = tuple("mig_scopes" if (name, each) == ("nodes", "mig_fixed") else each for each in written)
             known = _WITH_HAZARD if _has_hazard(name, packed) else _NAMES[name]
             lacks = known[len(names) :]
-            if tuple(names) + lacks != known or not all((name, each) in _LATER for each in lacks):
+            if names + lacks != known or not all((name, each) in _LATER for each in lacks):
                 raise UnreadableError(f"{name} had the columns {', '.join(names)}: another version wrote this")
             return packed
         before = before or self._state.tables[name].packed

@@ -10,10 +10,10 @@ from autopilot.app.runs.recorder import DecisionRecorder
 from autopilot.app.runs.wiring import Managed, foreseers
 from autopilot.core.model.forecast import TOKENS, Forecasts
 from autopilot.core.model.snapshot import ServiceTable, empty
-from autopilot.settings import shipped_policy
 from tests.kits.cluster_kit import cluster_of, inventory, make_jobs
 from tests.kits.core_world import decide, world
 from tests.kits.demand_world import Growing, forecast
+from tests.kits.policies import simulated
 
 
 def test_the_band_at_a_time_is_the_last_one_that_was_made_by_then() -> None:
@@ -31,6 +31,13 @@ def test_the_band_at_a_time_is_the_last_one_that_was_made_by_then() -> None:
     assert recorder.foreseen("other", np.array([0.0])) == (None, "")
 
 
+POLICIES = {
+    "autopilot": simulated(),
+    "recommend": simulated("recommend"),
+    "reactive": simulated(modes__scale_ahead="off"),
+}
+
+
 def test_demand_is_foreseen_where_somebody_may_act_on_it() -> None:
     """The shipped forecaster beside services, none without them or with the action switched off, another if it is
     given.
@@ -45,5 +52,5 @@ def test_demand_is_foreseen_where_somebody_may_act_on_it() -> None:
         ("autopilot", {}, []),
         ("autopilot", services | {"demand": given}, ["growing"]),
     ):
-        managed = Managed(name=policy, policy=shipped_policy(policy), **more)
+        managed = Managed(name=policy, policy=POLICIES[policy], **more)
         assert [forecaster.name for forecaster in foreseers(cluster, managed)[1:]] == [*names, "demand-mix"]

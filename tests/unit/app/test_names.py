@@ -15,7 +15,6 @@ from autopilot.app.runs.world import build_world
 from autopilot.core.model.errors import InputError, nearest, unknown_name
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy.bounds import Protection, SloClassName
-from autopilot.core.model.policy.tenancy import GuaranteeRule
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES
 from autopilot.settings import load_policy, parse_policy
 from simulator.scenarios import load_scenario
@@ -128,7 +127,6 @@ def test_queues_and_tenants_that_do_not_meet_are_told(tmp_path: Path) -> None:
 
 
 MISSPELT = "base: autopilot\nprice_weight: {H100-80BG: 2}"
-MISSPELT_QUEUE = "base: elastic\ntenancy: {guarantee_by_queue: {lbb: strict}}"
 
 
 def test_a_gpu_model_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> None:
@@ -145,20 +143,11 @@ def test_a_gpu_model_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> N
     assert good.price_weight == {"H100-80GB": 2.0}
 
 
-def test_a_queue_or_pool_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> None:
-    """A guarantee is promised to a queue: a slip in its name would leave the queue without the promise."""
+def test_a_pool_that_the_cluster_lacks_stops_the_start(tmp_path: Path) -> None:
+    """A slip in its name would leave the pool as it is."""
     path, cluster = tmp_path / "mine.yaml", scenario(tmp_path, "", "lab")
-    path.write_text(MISSPELT_QUEUE, encoding="utf-8")
-    said = r"mine\.yaml: tenancy\.guarantee_by_queue\.lbb: there is no such queue; did you mean lab\?"
-    with pytest.raises(InputError, match=said):
-        simulate(SimulateOptions(scenario=str(cluster), policies=(str(path),)))
-    with pytest.raises(InputError, match=said):
-        plan_at(SimulateOptions(scenario=str(cluster)), 60.0, str(path))
     path.write_text("base: autopilot\ncapacity: {pools: {trian: 4}}", encoding="utf-8")
     with pytest.raises(InputError, match=r"capacity\.pools\.trian: no node is of this pool; did you mean train\?"):
-        plan_at(SimulateOptions(scenario=str(cluster)), 60.0, str(path))
-    for name in ("lab", "root"):  # the queue of a tenant, and the one above all
-        path.write_text(MISSPELT_QUEUE.replace("lbb", name), encoding="utf-8")
         plan_at(SimulateOptions(scenario=str(cluster)), 60.0, str(path))
 
 
@@ -177,11 +166,11 @@ def test_policies_and_scenarios_are_answered_with_the_nearest() -> None:
 def test_a_value_that_its_base_contradicts_names_both_files(tmp_path: Path) -> None:
     """What the file does not say comes from its base, and the message says so."""
     path = tmp_path / "mine.yaml"
-    path.write_text("base: autopilot\nbudget: {per_cluster: 50}", encoding="utf-8")
+    path.write_text("base: autopilot\nbudget: {per_cluster: 3}", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         load_policy(path)
     said = str(caught.value)
-    assert said.startswith(f"{path}: budget.concurrent: 100 exceeds budget.per_cluster (50)")
+    assert said.startswith(f"{path}: budget.concurrent: 4 exceeds budget.per_cluster (3)")
     assert said.endswith("; budget.concurrent comes from its base, the shipped policy autopilot")
 
 
@@ -207,17 +196,14 @@ def test_two_jobs_of_one_id_from_two_sources_are_refused(tmp_path: Path) -> None
 
 def test_a_name_that_the_cluster_lost_is_told_at_every_tick() -> None:
     """A model, queue or pool that leaves the cluster cannot stop the loop: it is a gap, of no object of the cluster."""
-    apart = replace(AUTO.tenancy, guarantee_by_queue={"gone": GuaranteeRule.STRICT})
     grows = replace(AUTO.capacity, pools={"empty": 4})
-    policy = replace(AUTO, price_weight={"A100-80BG": 2.0}, tenancy=apart, capacity=grows)
+    policy = replace(AUTO, price_weight={"A100-80BG": 2.0}, capacity=grows)
     step = built(world := one_waits(), policy=Held(policy)).tick(0.0)
     assert step is not None
     assert [item.subject.name for item in step.instructions] == ["a"]
-    gap, other, third = world.seen[0][0].gaps
+    gap, third = world.seen[0][0].gaps
     assert (gap.source, gap.object_id) == ("policy", "price_weight.A100-80BG")
     assert "did you mean A100-80GB?" in gap.reason
-    assert (other.source, other.object_id) == ("policy", "tenancy.guarantee_by_queue.gone")
-    assert other.reason.startswith("there is no such queue; there are ")
     assert (third.source, third.object_id) == ("policy", "capacity.pools.empty")
     assert third.reason.startswith("no node is of this pool; there are ")
 

@@ -34,6 +34,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+CALM = ("modes.preempt=off", "modes.defragment=off", "modes.reclaim_borrowed=off")
+
+
 def call(*arguments: str) -> int:
     """The exit code of a command."""
     with pytest.raises(SystemExit) as ended:
@@ -113,7 +116,8 @@ def test_a_journal_becomes_jobs_and_a_cluster(tmp_path: Path) -> None:
     options = SimulateOptions(
         jobs=tmp_path / "jobs.csv",
         cluster="c.yaml",
-        policies=("admission",),
+        policies=("autopilot",),
+        policy_set=CALM,
         telemetry="off",
         durations="exact",
         journal=tmp_path / "run.journal",
@@ -124,7 +128,7 @@ def test_a_journal_becomes_jobs_and_a_cluster(tmp_path: Path) -> None:
     jobs = pd.read_parquet(found.jobs)
     submitted = dict(zip(original.simulated.cluster.jobs.id, original.simulated.cluster.jobs.duration_s, strict=True))
     assert {row.job_id: row.duration_s for row in jobs.itertuples()} == pytest.approx(submitted, abs=1.0)
-    again = api.simulate(api.load(tmp_path / "run.journal", telemetry="off", durations="exact"), policy="admission")
+    again = api.simulate(api.load(tmp_path / "run.journal", telemetry="off", durations="exact"), policy_set=CALM)
     for figure in ("finished", "queue_wait_s_mean", "jct_s_mean"):
         assert again.result["jobs"][figure] == pytest.approx(original.result["jobs"][figure], rel=0.01)
     assert again.result["gpu_s"]["capacity"] == pytest.approx(original.result["gpu_s"]["capacity"], rel=0.01)

@@ -10,7 +10,7 @@ import pytest
 
 from autopilot.cli import main
 from autopilot.core.effects.evict import EvictChange
-from autopilot.core.model.policy import Mode, Modes, Policy
+from autopilot.core.model.policy import Mode, Modes
 from autopilot.core.model.policy.bounds import JournalRules
 from autopilot.core.model.records import OutcomeKind, Victim
 from autopilot.records.journal import SqliteJournal
@@ -18,7 +18,7 @@ from autopilot.records.replay.policy_gate import EVERYONE, Measured, PolicyCase,
 from benchmarks.small_world import AUTO, Tick, World
 
 RULES = JournalRules(keyframe_s=600.0, keyframe_ticks=16)
-OFF = Policy(name="off", modes=Modes(Mode.RECOMMEND, Mode.RECOMMEND))
+OFF = replace(AUTO, name="off", modes=Modes(Mode.RECOMMEND, Mode.RECOMMEND))
 
 
 def record(path: Path, ticks: list[Tick], kind: OutcomeKind | None = None) -> Path:

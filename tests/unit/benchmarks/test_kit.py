@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.policies.dialect import read_yaml
 from benchmarks.kit import ended, judged, measured
-from benchmarks.runs import Call, with_settings
+from benchmarks.runs import Call, changes_of
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,8 @@ def test_a_missed_goal_or_an_unsound_run_fails(value: float, sound: bool, code: 
     assert ended(Namespace(json=None), ("what", "s"), [("x", judged(value, 1.0))], {}, sound=sound) == code
 
 
-def test_settings_are_put_on_top_of_the_policy(tmp_path: Path) -> None:
-    """Each at its place, with its type; without settings the policy stays a name."""
-    call = Call("demo", "autopilot", settings="protection.most_stops=3,protection.min_runtime_s=60,modes.recover=off")
-    content = read_yaml(Path(with_settings(call, tmp_path)).read_text(encoding="utf-8"), "written")
-    assert content["base"] == "autopilot"
-    assert content["protection"] == {"most_stops": 3, "min_runtime_s": 60}
-    assert content["modes"] == {"recover": "off"}
-    assert with_settings(Call("demo", "autopilot"), tmp_path) == "autopilot"
+def test_a_baseline_has_no_fields_to_change() -> None:
+    """The changes of a call are for the policies of the autopilot beside it."""
+    both = "protection.most_stops=3,modes.recover=off"
+    assert changes_of(Call("demo", "autopilot", policy_set=both)) == ("protection.most_stops=3", "modes.recover=off")
+    assert changes_of(Call("demo", "static", policy_set=both)) == changes_of(Call("demo", "autopilot")) == ()

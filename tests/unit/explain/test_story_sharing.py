@@ -18,12 +18,13 @@ from tests.kits.story_kit import EAGER, story, tree
 TREE = tree(("a", 0, -1, 4), ("b", 0, -1, 4))
 BY_INDEX = replace(TREE, order=np.full(3, QueueOrder.INDEX, np.int8))
 TOTAL_S = {"big": 36_000.0, "w": 3_600_000.0}
+WEEK = {"usage_half_life_s": 604_800.0}
 
 
 def told(rule: GuaranteeRule, condition: ConditionKind, since_s: float) -> str:
     """The story of a gang that waits inside its guarantee at 11,400 s, with one condition in memory."""
     sharing = {"time_sharing": True, "guarantee": rule}
-    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing, elastic=WEEK)
     memory = ControllerMemory(plan=PlanMemory(conditions=(Noted(Condition(condition, "a"), since_s),)))
     work = [holds("big", 8, queue=2), waits("w", 4, gpus_per_member=4, queue=1)]
     said, _ = story(world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S), "w", policy, memory)
@@ -55,7 +56,7 @@ def test_the_story_names_an_overused_queue_and_when_that_ends() -> None:
     k = 0.777, after 7 d x log2(1 / k) = 2.54 d.
     """
     sharing = {"time_sharing": True, "guarantee": GuaranteeRule.ELASTIC, "usage_half_life_s": 604_800.0}
-    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing, elastic=WEEK)
     memory = ControllerMemory(
         plan=PlanMemory(conditions=(Noted(Condition(ConditionKind.OVERUSED, "a"), 600.0),)),
         use=UseMemory(usage_gpu_s={"a": 3e6, "b": 1e6}, held_gpus={"b": 8.0}, usage_at_s=11_400.0),
@@ -73,7 +74,7 @@ def test_the_story_names_an_overused_queue_and_when_that_ends() -> None:
 def test_the_story_tells_how_much_of_its_part_an_overused_queue_used() -> None:
     """3,000,000 GPU-s of a part of 3,200,000. Of a part of 5,000,000 it is less than three quarters: not overused."""
     sharing = {"time_sharing": True, "guarantee": GuaranteeRule.ELASTIC, "usage_half_life_s": 604_800.0}
-    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing, elastic=WEEK)
     memory = ControllerMemory(
         use=UseMemory(
             usage_gpu_s={"a": 3e6, "b": 1e6}, held_gpus={"b": 8.0}, part_gpu_s={"a": 3.2e6}, usage_at_s=11_400.0
@@ -90,7 +91,7 @@ def test_the_story_tells_how_much_of_its_part_an_overused_queue_used() -> None:
 def test_the_story_tells_who_waits_for_the_part_of_its_queue() -> None:
     """Half of the cluster is the part of each queue. Without past use of the other one nothing is said."""
     sharing = {"time_sharing": True, "guarantee": GuaranteeRule.NONE, "usage_half_life_s": 604_800.0}
-    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing)
+    policy = with_policy(EAGER, preemption={"time_sharing": True}, tenancy=sharing, elastic=WEEK)
     work = [holds("big", 8, queue=2), waits("w", 4, gpus_per_member=4, queue=1)]
     now = world("1x8", work, 11_400.0, queues=BY_INDEX, total_s=TOTAL_S)
     memory = ControllerMemory(use=UseMemory(usage_gpu_s={"b": 3e6}, held_gpus={"b": 8.0}, usage_at_s=11_400.0))

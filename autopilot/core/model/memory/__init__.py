@@ -35,6 +35,7 @@ class ControllerMemory:
     """The whole of it: small, persisted and versioned."""
 
     schema: int = 4
+    edition: int = 1  # of the shipped policies when this installation began (autopilot/policies/editions.py)
     tick: int = -1
     now_s: Time = float("-inf")
     fence: int = 0

@@ -44,6 +44,7 @@ from autopilot.core.model.policy.geometry import Regeometry
 from autopilot.core.model.policy.idle import Idle
 from autopilot.core.model.policy.promises import Promises
 from autopilot.core.model.policy.storms import Storms
+from autopilot.core.model.policy.tenancy import Elastic
 from autopilot.core.model.policy.tenancy import GuaranteeRule as GuaranteeRule
 from autopilot.core.model.policy.tenancy import ShareRule as ShareRule
 from autopilot.core.model.policy.tenancy import Tenancy as Tenancy
@@ -89,17 +90,27 @@ class Order:
             "reservations"
         ),
     ] = 7200.0
-    width_exponent: Annotated[float, Interval(ge=0, le=2), Doc("alpha in 1 / (expected run time x gpus^alpha)")] = 0.0
+    width_exponent: Annotated[
+        float,
+        Interval(ge=0, le=2),
+        Doc(
+            "alpha in 1 / (expected run time x gpus^alpha); 1: even if a pause is cheap, a wide gang waits for many "
+            "narrow ones rather than pause all of them"
+        ),
+    ] = 1.0
     aging_s: Annotated[
         float,
         Interval(ge=60, le=366 * DAY_S),
-        Doc("scale of aging: waiting time that counts as one unit, for work that never ran"),
-    ] = DAY_S
+        Doc(
+            "scale of aging: waiting time that counts as one unit, for work that never ran; it bounds the 99th "
+            "percentile of the first start"
+        ),
+    ] = DAY_S / 2
     aging_exponent: Annotated[
         float,
         Interval(ge=0, le=4),
         Doc("the index of work that never ran is multiplied by (1 + wait / aging_s)^this; 0: no aging"),
-    ] = 0.0
+    ] = 1.0
     hazard_weight: Annotated[
         float,
         Interval(ge=0, le=1),
@@ -123,7 +134,14 @@ class ReservationRules:
     has waited `firm_after_s`, it is firm: a promise, kept until the gang starts or it times out.
     """
 
-    depth: Annotated[int, Interval(ge=0, le=30), Doc("gangs that may hold a reservation at once; 0: none")] = 3
+    depth: Annotated[
+        int,
+        Interval(ge=0, le=30),
+        Doc(
+            "gangs that may hold a reservation at once; 0: none, because a wide gang starts by pausing other work, and "
+            "holding idle room for it would waste that room"
+        ),
+    ] = 0
     conservative_depth: Annotated[int, Interval(ge=1, le=30), Doc("depth under conservative backfill")] = 16
     whole_nodes_only: Annotated[
         bool,
@@ -164,7 +182,7 @@ class ReservationRules:
             "GPUs that come free are held for a gang of a queue below its fair share that will start within this "
             "time; where queues share time, for a gang that waits for the part of its queue; 0: never"
         ),
-    ] = 0.0
+    ] = 600.0
     advance_lead_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),
@@ -238,7 +256,7 @@ class Preemption:
     ] = 1.0
     time_sharing: Annotated[
         bool, Doc("waiting work may pause running preemptible work of lower index in the same queue")
-    ] = False
+    ] = True
     index_ratio: Annotated[
         float,
         Interval(ge=1, le=1000),
@@ -310,6 +328,14 @@ class Policy:
     """The complete policy."""
 
     name: Annotated[str, Doc("name, shown with every result")] = "default"
+    edition: Annotated[
+        int,
+        Interval(ge=0, le=1000),
+        Doc(
+            "edition of the shipped policy from which the modes come that the file does not name; 0: that of the "
+            "version which made the first decision of this installation"
+        ),
+    ] = 0
     horizon_s: Annotated[float, Interval(ge=60, le=30 * DAY_S), Doc("gain and cost are counted within this time")] = (
         DAY_S
     )
@@ -323,6 +349,9 @@ class Policy:
     reservation: Annotated[ReservationRules, Doc("reservations")] = field(default_factory=ReservationRules)
     backfill: Annotated[BackfillRules, Doc("backfill")] = field(default_factory=BackfillRules)
     tenancy: Annotated[Tenancy, Doc("queues and shares")] = field(default_factory=Tenancy)
+    elastic: Annotated[Elastic, Doc("the order where the guarantee of a queue is elastic or none")] = field(
+        default_factory=Elastic
+    )
     preemption: Annotated[Preemption, Doc("preemption of running work")] = field(default_factory=Preemption)
     regeometry: Annotated[Regeometry, Doc("changes of MIG geometry")] = field(default_factory=Regeometry)
     scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
@@ -379,26 +408,17 @@ def check_policy(policy: Policy) -> None:
 
 
 def _check_sharing(policy: Policy) -> None:
-    """Raise `InputError` where queues are to share time, or to wait for their guarantees, and nothing lets them."""
+    """Raise `InputError` where queues are to share time and nothing lets them."""
     tenancy = policy.tenancy
-    rules = {"tenancy.guarantee": tenancy.guarantee} | {
-        f"tenancy.guarantee_by_queue.{name}": rule for name, rule in tenancy.guarantee_by_queue.items()
-    }
-    for path, rule in rules.items():
-        if rule is not GuaranteeRule.STRICT and not tenancy.time_sharing:
-            raise InputError(
-                f"{path}: {rule} makes owners wait, which pays only where queues share time; set tenancy.time_sharing: "
-                f"true, or leave it {GuaranteeRule.STRICT}"
-            )
-    if not tenancy.time_sharing:
+    if tenancy.guarantee is GuaranteeRule.STRICT and not tenancy.time_sharing:
         return
+    path = "tenancy.time_sharing" if tenancy.time_sharing else f"tenancy.guarantee: {tenancy.guarantee}"
     if policy.rules is not RuleSetName.HIERARCHICAL_FAIR_SHARE:
         raise InputError(
-            f"tenancy.time_sharing: {policy.rules} decides itself what queues take from each other; set it to false, "
-            f"or rules to {RuleSetName.HIERARCHICAL_FAIR_SHARE}"
+            f"{path}: {policy.rules} decides itself what queues take from each other; leave it out, or set rules to "
+            f"{RuleSetName.HIERARCHICAL_FAIR_SHARE}"
         )
     if not policy.preemption.time_sharing:
         raise InputError(
-            "tenancy.time_sharing: queues share time only where work inside a queue does; set preemption.time_sharing: "
-            "true too"
+            f"{path}: queues share time only where work inside a queue does; set preemption.time_sharing: true too"
         )

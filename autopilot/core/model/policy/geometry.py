@@ -2,49 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import isfinite
+from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Interval
 from typing_extensions import Doc
 
 DAY_S = 86_400.0
-ANY_POOL = "*"
-SCOPES = ("instance", "gpu", "node")
-"""What changes together, smallest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regeometry:
-    """Changes of MIG geometry. Their scope is the smallest unit that the engine of a pool can change.
+    """Changes of MIG geometry, in the scopes that the nodes state (NodeTable.mig_scopes)."""
 
-    `instance_s`, `gpu_s` and `node_s` state the scopes that are supported, and how long a change takes, by pool; `*`
-    stands for all other pools. A pool without an entry does not support the scope.
-    """
-
-    instance_s: Annotated[
-        dict[str, float], Doc("idle instances change, the others of the GPU continue: seconds by pool")
-    ] = field(default_factory=lambda: {ANY_POOL: 60.0})
-    gpu_s: Annotated[
-        dict[str, float],
-        Doc(
-            "a GPU changes as a whole when nothing runs on it; beside `instance_s`, it is how idle GPUs turn MIG mode "
-            "on for requests, and off for gangs of whole GPUs: seconds by pool"
-        ),
-    ] = field(default_factory=dict)
-    node_s: Annotated[
-        dict[str, float],
-        Doc(
-            "the engine stops all GPU clients of the node, as the MIG manager of the GPU operator does, so its GPUs "
-            "change, and turn MIG mode on and off, when nothing runs on any of them: seconds by pool"
-        ),
-    ] = field(default_factory=dict)
+    change_s: Annotated[
+        float, Interval(ge=0.001, le=DAY_S), Doc("how long a change takes, from its instruction to the new instances")
+    ] = 60.0
     drain_s: Annotated[
         float,
         Interval(ge=0, le=DAY_S),
         Doc(
-            "where a request waits and no idle capacity serves it, a GPU (`gpu_s`) or node (`node_s`) is drained: it "
+            "where a request waits and no idle capacity serves it, a GPU or node (by its MIG scope) is drained: it "
             "takes no new work for at most this long; work that ends within this time is waited for, other work moves "
             "by the rules of `defragment`; 0: nothing is drained"
         ),
@@ -96,17 +74,3 @@ class Regeometry:
         Interval(ge=1, le=100),
         Doc("lists in a row that must show one legal geometry before a quarantined GPU is used again"),
     ] = 3
-
-    def scope(self, pool: str) -> str:
-        """The smallest scope that the engine of a pool supports; "" for none."""
-        return next((each for each in SCOPES if isfinite(self.seconds(each, pool))), "")
-
-    def drained(self, pool: str) -> str:
-        """The smallest scope of a pool for which it is worth draining; "" for none."""
-        return next((each for each in SCOPES[1:] if isfinite(self.seconds(each, pool))), "")
-
-    def seconds(self, scope: str, pool: str) -> float:
-        """How long a change of this scope takes in a pool; inf where it is not supported."""
-        by_pool: dict[str, float] = getattr(self, f"{scope}_s")
-        found = by_pool.get(pool, by_pool.get(ANY_POOL, float("inf")))
-        return found if found > 0 else float("inf")

@@ -28,7 +28,6 @@ def unknown_names(policy: Policy, there: ClusterNames) -> tuple[tuple[str, str],
     """(field, problem) for each name in the policy that the cluster lacks."""
     looked_up = (
         ("price_weight", policy.price_weight, there.models, "no node has this GPU model"),
-        ("tenancy.guarantee_by_queue", policy.tenancy.guarantee_by_queue, there.queues, "there is no such queue"),
         ("capacity.pools", policy.capacity.pools, there.pools, "no node is of this pool"),
     )
     return tuple(

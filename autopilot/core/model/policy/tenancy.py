@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -66,16 +66,13 @@ class Tenancy:
         bool,
         Doc(
             "waiting work may pause running work of lower index in other queues that are ordered by index too, as far "
-            "as their guarantees allow; between these queues the index replaces the reclaim of fair shares"
+            "as their guarantees allow; between these queues the index replaces the reclaim of fair shares; always so "
+            "where the guarantee of a queue is elastic or none"
         ),
     ] = False
     guarantee: Annotated[
-        GuaranteeRule, Doc("how the guarantee of a queue is kept; one other than strict needs time_sharing")
+        GuaranteeRule, Doc("how the guarantee of a queue is kept that states nothing itself or above it")
     ] = GuaranteeRule.STRICT
-    guarantee_by_queue: Annotated[
-        dict[str, GuaranteeRule],
-        Doc("the same for single queues by name, and for the queues below them that are not named"),
-    ] = field(default_factory=dict)
     # under elastic: the index of work inside the guarantee counts this many times
     elastic_factor: ClassVar[float] = 4.0
     elastic_within_s: Annotated[
@@ -88,3 +85,38 @@ class Tenancy:
     ] = DAY_S
     # under elastic: the queue then keeps its guarantee as if it were strict for this long
     elastic_hold_s: ClassVar[float] = 4 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """The order and its hysteresis where the guarantee of a queue is elastic or none.
+
+    Each value replaces that of the field in its description, for the whole cluster: the indices of queues that share
+    time are compared with each other. Source: docs/decisions/0012-sharing-time.md.
+    """
+
+    hazard_weight: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc("order.hazard_weight: tenants whose long jobs run through are left to run, others share the time"),
+    ] = 0.7
+    width_exponent: Annotated[
+        float,
+        Interval(ge=0, le=2),
+        Doc("order.width_exponent: two wide gangs of different tenants do not both wait for all narrow ones"),
+    ] = 0.5
+    aging_s: Annotated[float, Interval(ge=60, le=366 * DAY_S), Doc("order.aging_s")] = 2 * DAY_S
+    aging_exponent: Annotated[float, Interval(ge=0, le=4), Doc("order.aging_exponent")] = 0.3
+    index_ratio: Annotated[
+        float,
+        Interval(ge=1, le=1000),
+        Doc("preemption.index_ratio: across tenants a pause saves more waiting than inside one queue"),
+    ] = 5.0
+    usage_half_life_s: Annotated[
+        float,
+        Interval(ge=0, le=366 * DAY_S),
+        Doc(
+            "tenancy.usage_half_life_s: with a short memory, queues that want more than the cluster for weeks take "
+            "turns and pause each other's work"
+        ),
+    ] = 30 * DAY_S

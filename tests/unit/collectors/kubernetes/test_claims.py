@@ -11,6 +11,7 @@ import pytest
 
 from autopilot.core.model.records import Inventory, Work
 from collectors.attribution import Attribution, Sighting, Sightings
+from collectors.kubernetes.nodes import BY_MIG_MANAGER
 from tests.kits.dra_objects import (
     claim,
     claiming,
@@ -141,7 +142,7 @@ def test_nothing_is_cut_where_gpus_are_offered_by_claims() -> None:
         each["metadata"]["labels"] |= {"nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed"}
     inventory, _ = Seen(by_claims, counted, *dynamic_slices("n1", 2)).tables()
     assert inventory.gpus.healthy.all()
-    assert inventory.nodes.mig_fixed.tolist() == [True, False]
+    assert inventory.nodes.mig_scopes.tolist() == [0, BY_MIG_MANAGER]
 
 
 def test_with_static_mig_every_listed_instance_exists() -> None:

@@ -11,6 +11,7 @@ import pytest
 from autopilot.contract.annotations import EFFECT
 from autopilot.core.model.snapshot import Recut, Topology
 from collectors.kubernetes.collector import Options
+from collectors.kubernetes.nodes import BY_MIG_MANAGER
 from collectors.kubernetes.products import model_of
 from tests.kits.kube_objects import EPOCH_S, job, meta, node, pod, stamp
 from tests.unit.collectors.kubernetes.view import Seen, held, reasons, row, suited
@@ -319,9 +320,9 @@ def test_an_unchanged_view_is_the_same_object() -> None:
 def test_only_a_mig_manager_with_the_strategy_mixed_changes_geometries() -> None:
     """Other nodes keep theirs: a decision about them could not be carried out."""
     capable = {"nvidia.com/mig.capable": "true"}
-    assert not _node("mig_fixed", node("n1", labels=capable))
-    assert _node("mig_fixed", node("n1"))
-    assert _node("mig_fixed", node("n1", labels=capable | {"nvidia.com/mig.strategy": "single"}))
+    assert _node("mig_scopes", node("n1", labels=capable)) == BY_MIG_MANAGER
+    assert _node("mig_scopes", node("n1")) == 0
+    assert _node("mig_scopes", node("n1", labels=capable | {"nvidia.com/mig.strategy": "single"})) == 0
 
 
 def test_pods_on_a_node_that_is_not_known_leave_the_tables_of_nodes_as_they_are() -> None:

@@ -15,6 +15,7 @@ from autopilot.core.model.snapshot import Recut
 from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
 from tests.kits.demand_world import expecting
+from tests.kits.geometry_world import stating
 from tests.kits.ticking_world import EAGER
 
 SMALL = tuple(("1g.10gb", start) for start in range(7))
@@ -129,9 +130,10 @@ def test_a_gpu_with_an_illegal_geometry_is_left_alone(cuts: tuple[tuple[str, int
 
 
 def test_a_pool_without_a_scope_is_not_changed() -> None:
-    """The policy states which scopes the engine of a pool supports."""
-    none = with_policy(EAGER, regeometry={"instance_s": {}})
-    assert not recuts(decide(cut_world(waits("w", 1, mig_profile=2)), none))
+    """Nor one whose nodes state scopes that do not meet."""
+    now = cut_world(waits("w", 1, mig_profile=2))
+    assert recuts(decide(now, EAGER))
+    assert not recuts(decide(stating(now), EAGER))
 
 
 def test_several_instances_are_all_made_or_none() -> None:

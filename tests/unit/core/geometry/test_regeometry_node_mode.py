@@ -12,8 +12,10 @@ from autopilot.core.model.memory.geometry import GeometryMemory, RecutRecord
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
-from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
+from tests.kits.core_world import Item, holds, waits, with_policy, world
 from tests.kits.demand_world import expecting
+from tests.kits.geometry_world import decide_in_scope as decide
+from tests.kits.geometry_world import stating
 from tests.kits.story_kit import story
 from tests.kits.ticking_world import EAGER
 from tests.unit.core.geometry.test_regeometry_whole import code_of, expecting_whole, left, whole
@@ -25,7 +27,7 @@ NODE_S = 60.0
 
 def scoped(**more: object) -> Policy:
     """A policy whose engine changes whole nodes, in a minute, and drains nothing."""
-    return with_policy(EAGER, regeometry={"instance_s": {}, "node_s": {"*": NODE_S}, "drain_s": 0.0, **more})
+    return replace(with_policy(EAGER, regeometry={"change_s": NODE_S, "drain_s": 0.0, **more}), name="node")
 
 
 NODE = scoped()
@@ -34,6 +36,11 @@ NODE = scoped()
 def seen(*work: Item, cuts: object = None, now_s: float = 0.0, **more: object) -> Observation:
     """Two nodes of two GPUs: those of node-1 are cut into small instances (rows 0 to 6, and 7 to 13)."""
     return world("2x2", work, now_s, cuts={2: SMALL, 3: SMALL} if cuts is None else cuts, **more)  # type: ignore[arg-type]
+
+
+def at(*work: Item, **more: object) -> Observation:
+    """The same, where the nodes state the scope themselves."""
+    return stating(seen(*work, **more), "node")  # type: ignore[arg-type]
 
 
 def changes(step: Step) -> dict[str, RecutGpu]:
@@ -60,7 +67,7 @@ def test_a_node_that_costs_more_than_the_gang_gains_stays() -> None:
     """All its GPUs are missing for the time of the change, whatever part of them changes."""
     short = whole("w", 1, limit_s=2 * NODE_S)
     assert not changes(decide(seen(BUSY, short), NODE))
-    assert left(decide(seen(BUSY, short), scoped(node_s={"*": NODE_S / 2}))) == {"GPU-2"}
+    assert left(decide(seen(BUSY, short), scoped(change_s=NODE_S / 2))) == {"GPU-2"}
 
 
 def test_work_anywhere_on_the_node_keeps_mig_mode_on() -> None:
@@ -115,18 +122,18 @@ def test_the_story_of_the_gang_names_the_gpus_and_the_time() -> None:
     """When it is decided, while the node changes, and where only the GPU beside is waited for."""
     cuts = {0: SMALL, 2: SMALL, 3: SMALL}
     gang = whole("w", 2, 2)
-    told, _ = story(seen(gang, cuts=cuts), "w", NODE)
+    told, _ = story(at(gang, cuts=cuts), "w", NODE)
     assert "GPU-0 of node node-0 leaves MIG mode for it: expected in 60 s" in told
     first = decide(seen(gang, cuts=cuts), NODE)
     stopped = {0: Recut.CHANGING, 1: Recut.CHANGING}
-    told, _ = story(seen(gang, cuts=cuts | {0: ()}, now_s=20.0, tick=1, recuts=stopped), "w", NODE, first.memory)
+    told, _ = story(at(gang, cuts=cuts | {0: ()}, now_s=20.0, tick=1, recuts=stopped), "w", NODE, first.memory)
     assert "GPU-0 of node node-0 leaves MIG mode for it: expected in 40 s, late in 25 min" in told
-    told, _ = story(seen(BUSY, whole("v", 2, 2)), "v", NODE)
+    told, _ = story(at(BUSY, whole("v", 2, 2)), "v", NODE)
     assert "GPU-2, GPU-3 of node node-1 leave MIG mode for it: expected in 60 s" in told
     other = decide(seen(waits("i", 1, mig_profile=3), cuts=cuts), NODE)
     assert set(changes(other)) == {"GPU-0"}
     one, full = whole("x", 1), holds("h", 1, [7], mig_profile=0, preemptible=False)
-    told, _ = story(seen(one, full, cuts=cuts | {0: ()}, now_s=20.0, tick=1, recuts=stopped), "x", NODE, other.memory)
+    told, _ = story(at(one, full, cuts=cuts | {0: ()}, now_s=20.0, tick=1, recuts=stopped), "x", NODE, other.memory)
     assert "the MIG geometry of node node-0 changes, and 1 whole GPU of it will be free: expected in 40 s" in told
 
 
@@ -155,7 +162,7 @@ def test_a_node_with_work_takes_no_part() -> None:
 
 def test_a_node_that_nothing_can_change_is_left_alone() -> None:
     """Neither way; a node that is set up beside it changes."""
-    fixed = {"mig_fixed": [False, True]}
+    fixed = {"mig_scopes": [1, 0]}
     assert not changes(decide(seen(BUSY, whole("w", 1), nodes=fixed), NODE))
     assert not changes(decide(seen(BUSY, waits("i", 1, mig_profile=3), cuts={}, nodes=fixed), NODE))
     assert set(changes(decide(seen(waits("i", 1, mig_profile=3), cuts={}, nodes=fixed), NODE))) == {"GPU-0"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autopilot.core.effects.evict import EvictOperation
@@ -12,7 +14,8 @@ from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import Recut, SloClass
 from autopilot.core.model.stops import StopReason
-from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
+from tests.kits.core_world import Item, holds, waits, with_policy, world
+from tests.kits.geometry_world import decide_in_scope as decide
 from tests.kits.ticking_world import EAGER
 
 SMALL = tuple(("1g.10gb", start) for start in range(7))
@@ -22,7 +25,7 @@ WHOLE = (("7g.80gb", 0),)
 
 def scoped(scope: str, **more: object) -> Policy:
     """A policy whose engine supports one scope, in one second."""
-    return with_policy(EAGER, regeometry={"instance_s": {}, f"{scope}_s": {"*": 1.0}, **more})
+    return replace(with_policy(EAGER, regeometry={"change_s": 1.0, **more}), name=scope)
 
 
 GPU, NODE = scoped("gpu"), scoped("node")
@@ -95,7 +98,7 @@ def test_where_the_engine_chooses_places_only_profiles_count() -> None:
 def test_the_price_is_that_of_all_that_stops() -> None:
     """What a node costs for longer than the request runs is not worth it."""
     short = waits("w", 1, mig_profile=0, limit_s=100.0)
-    dear = with_policy(NODE, regeometry={"node_s": {"*": 600.0}})
+    dear = with_policy(NODE, regeometry={"change_s": 600.0})
     assert not recuts(decide(seen(short, cuts={0: WHOLE, 2: WHOLE}), dear))
     assert recuts(decide(seen(short, cuts={0: WHOLE, 2: WHOLE}), with_policy(NODE, regeometry={"life_s": 3600.0})))
 

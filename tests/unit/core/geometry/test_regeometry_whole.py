@@ -19,12 +19,13 @@ from autopilot.core.model.policy import Mode, Policy
 from autopilot.core.model.records import Code, Observation
 from autopilot.core.model.snapshot import Recut
 from autopilot.core.planning.context import Context
-from tests.kits.core_world import Item, decide, holds, waits, with_policy, world
+from tests.kits.core_world import Item, holds, waits, with_policy, world
 from tests.kits.demand_world import expecting
+from tests.kits.geometry_world import decide_in_scope as decide
 from tests.kits.ticking_world import EAGER
 
 SMALL = tuple(("1g.10gb", start) for start in range(7))
-BOTH = with_policy(EAGER, regeometry={"instance_s": {"*": 1.0}, "gpu_s": {"*": 60.0}, "drain_s": 0.0})
+BOTH = replace(with_policy(EAGER, regeometry={"drain_s": 0.0}), name="instance+gpu")
 """Idle instances change, and whole GPUs."""
 
 
@@ -95,10 +96,9 @@ def test_the_gang_starts_once_the_gpu_is_whole() -> None:
 
 
 @pytest.mark.parametrize("scope", ["instance", "gpu"])
-def test_only_where_the_policy_states_both_scopes(scope: str) -> None:
+def test_only_where_the_nodes_state_both_scopes(scope: str) -> None:
     """The engine of a pool must be able to turn MIG mode on and off for one GPU."""
-    scopes = {f"{each}_s": {"*": 60.0} if each == scope else {} for each in ("instance", "gpu", "node")}
-    assert not left(decide(seen(BUSY, whole("w", 1)), with_policy(EAGER, regeometry=scopes)))
+    assert not left(decide(seen(BUSY, whole("w", 1)), replace(EAGER, name=scope)))
 
 
 def test_all_gpus_of_a_gang_change_or_none() -> None:

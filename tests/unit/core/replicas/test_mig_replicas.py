@@ -20,6 +20,7 @@ from autopilot.core.replicas.scale import Scale
 from autopilot.explain.proposals import proposal_words
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, queue_tree, snapshot, waits, with_policy
 from tests.kits.demand_world import LEARNED, forecast, serving
+from tests.kits.geometry_world import stating
 from tests.kits.instructions import asked
 
 EVERY = {f.name: Mode.AUTO for f in fields(Modes)}
@@ -255,10 +256,10 @@ def test_no_gpu_is_drained_for_a_replica_that_is_only_foreseen() -> None:
     small = tuple(("1g.10gb", start) for start in range(7))
     cuts = {0: THREE[:2], 1: small, 2: small}
     others = [batch("x", 2, mig_profile=0), batch("y", 9, mig_profile=0)]
-    gpu = {"instance_s": {}, "gpu_s": {"*": 60.0}, "drain_s": 600.0}
+    gpu = {"drain_s": 600.0}
 
     def drained(**columns: Any) -> bool:
-        observation = seen(*others, cuts=cuts, shape="1x3", **columns)
+        observation = stating(seen(*others, cuts=cuts, shape="1x3", **columns), "gpu")
         step = told(observation, regeometry=gpu, protection={"min_runtime_s": 0.0})
         return "drain" in [each.kind for each in made(step, "regeometry")]
 

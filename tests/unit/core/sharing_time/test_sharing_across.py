@@ -16,6 +16,7 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
 from autopilot.core.model.memory.trust import StormRecord, TrustMemory
 from autopilot.core.model.memory.use import UseMemory
+from autopilot.core.model.objects import GUARANTEES_KEPT
 from autopilot.core.model.policy import GuaranteeRule, Policy, Preemption, RuleSetName, Tenancy, check_policy
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Proposal
@@ -42,7 +43,15 @@ def sharing(guarantee: str = "strict", **tenancy: Any) -> Policy:
         EAGER,
         preemption={"time_sharing": True, "index_ratio": 3.0, "without_checkpoint": True},
         order={"short_s": 0.0, "width_exponent": 0.0, "aging_exponent": 0.0},
-        tenancy={"time_sharing": True, "guarantee": GuaranteeRule(guarantee), "usage_half_life_s": 0.0, **tenancy},
+        tenancy=(own := {"usage_half_life_s": 0.0, **tenancy})
+        | {"time_sharing": True, "guarantee": GuaranteeRule(guarantee)},
+        elastic={
+            "index_ratio": 3.0,
+            "width_exponent": 0.0,
+            "aging_exponent": 0.0,
+            "hazard_weight": 0.0,
+            "usage_half_life_s": own["usage_half_life_s"],
+        },
     )
 
 
@@ -184,12 +193,12 @@ def test_while_it_takes_back_its_work_does_not_pause_for_others() -> None:
 
 def test_rules_of_single_queues_hold_for_those_below_too() -> None:
     """`team` is not named: it is kept like `owner` above it."""
-    queues = tenants(("guest", 0, 4), ("owner", 0, 4), ("team", 2, 4), order=QueueOrder.INDEX)
     work = [holds("mine", 4, queue=3), *GUESTS, waits("new", 4, queue=GUEST)]
     total_s = {"guest": 2 * HOUR_S, "more": 2 * HOUR_S, "new": SHORT}
     for rule, victims in (("strict", {}), ("elastic", {"new": ("preempt", {"mine"})})):
-        policy = sharing("elastic", guarantee_by_queue={"owner": GuaranteeRule(rule)})
-        assert found(work, policy, queues=queues, total_s=total_s) == victims
+        kept = [0, 0, GUARANTEES_KEPT.index(rule), 0]
+        queues = tenants(("guest", 0, 4), ("owner", 0, 4), ("team", 2, 4), order=QueueOrder.INDEX, guarantee_kept=kept)
+        assert found(work, sharing("elastic"), queues=queues, total_s=total_s) == victims
 
 
 @pytest.mark.parametrize("more", [{"priority": 1}, {"slo_class": 1}, {"preemptible": False}])
@@ -228,12 +237,14 @@ def test_what_comes_free_goes_to_the_higher_index() -> None:
         assert [name for name, one in proposals(step, "admit").items() if one.accepted] == [first]
 
 
+ALONE = Preemption(time_sharing=False)
+
+
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
-        (Policy(tenancy=Tenancy(guarantee=GuaranteeRule.ELASTIC)), "tenancy.guarantee: elastic"),
-        (Policy(tenancy=Tenancy(guarantee_by_queue={"a": GuaranteeRule.NONE})), "tenancy.guarantee_by_queue.a: none"),
-        (Policy(tenancy=Tenancy(time_sharing=True)), "preemption.time_sharing"),
+        (Policy(tenancy=Tenancy(guarantee=GuaranteeRule.ELASTIC), preemption=ALONE), "tenancy.guarantee: elastic"),
+        (Policy(tenancy=Tenancy(time_sharing=True), preemption=ALONE), "preemption.time_sharing"),
         (
             Policy(
                 tenancy=Tenancy(time_sharing=True),
@@ -341,4 +352,5 @@ def test_the_part_of_a_queue_is_its_guarantee_and_its_weight_in_the_rest() -> No
     now = world("1x12", [holds("guest", 4, queue=GUEST)], 1000.0, total_s={"guest": LONG}, queues=TREE)
     policy = sharing("none", usage_half_life_s=7 * DAY_S)
     assert decide(now, policy).memory.use.part_gpus == {"guest": 6.0, "owner": 6.0}
-    assert decide(now, with_policy(policy, tenancy={"time_sharing": False})).memory.use.part_gpus == {}
+    apart = with_policy(sharing(), tenancy={"time_sharing": False})
+    assert decide(now, apart).memory.use.part_gpus == {}
