@@ -56,7 +56,8 @@ def of_runs(path: Path) -> dict[str, F32]:
     frame = pq.read_table(path).to_pandas()
     frame["nvlink"] = frame.nvlink_tx_bytes_s + frame.nvlink_rx_bytes_s
     frame["pcie"] = frame.pcie_tx_bytes_s + frame.pcie_rx_bytes_s
-    names = ["sm_active", "", "tensor_active", "dram_active", "nvlink", "pcie", "mem_used_mib", "power_w", ""]
+    names = ["sm_active", "", "tensor_active", "dram_active", "nvlink", "pcie", "mem_used_mib", "power_w"]
+    names += [""] * (len(SIGNALS) - len(names))  # signals that the recordings lack
     found = {}
     for run, steady in frame[frame.phase == "steady"].groupby("run"):
         each = [steady[steady.gpu == gpu].sort_values("t_s").iloc[::5] for gpu in range(GPUS)]

@@ -288,7 +288,7 @@ def test_a_cluster_that_is_not_prepared_is_told_what_to_set(scene: Scene) -> Non
     scene.add_node("n13")
     actuator = scene.actuator()
     scoped = actuator.apply(scene.recut("n13", scope="instance"), scene.now_s)
-    assert "set regeometry.node_s for this pool" in scoped.reason
+    assert "must state the scope node for this node" in scoped.reason
     scene.label("n13", **{"nvidia.com/mig.strategy": "single"})
     assert "to mixed" in scene.actuator().apply(scene.recut("n13"), scene.now_s).reason
     scene.label("n13", **{"nvidia.com/mig.strategy": "mixed"})

@@ -429,7 +429,8 @@ def test_the_comparison_says_who_fared_worse(folder: Path, capsys: pytest.Captur
     assert "jobs ended later than under fifo-skip" in said
     assert "moves " in said
     assert "inference latency" not in said
-    assert "real utilization" not in said
+    assert "real utilization over the makespan" not in said
+    assert "no telemetry" in said
 
 
 def test_among_several_tenants_las_is_compared_too(folder: Path) -> None:
