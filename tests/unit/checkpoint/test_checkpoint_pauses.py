@@ -122,7 +122,7 @@ def test_a_paused_program_waits_saves_when_asked_and_goes_on(monkeypatch: pytest
     steps.thread.join(10.0)
 
 
-def test_a_controller_that_is_gone_keeps_nobody_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_is_gone_pauses_no_program_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause lapses; its report is renewed while it lasts, with a fresh heartbeat."""
     times, told = iter([0.0, 1.0, 1.0, 1.0, 1.0, 70.0, 70.0, 70.0, 70.0]), list[dict[str, str]]()
     monkeypatch.setattr(checkpoint_hook, "LOOK_S", 0.0)
