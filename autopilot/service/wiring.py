@@ -166,8 +166,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
         exposed.counts += [site.counts] if site.counts is not None else []
         opened.pop_all()
     loop = _loop(settings, site, controller, ticks, kept)
-    ticks.pulse = Pulse(settings.loop.interval_s / site.speed, loop.stop)
-    end_watch = site.watch(loop.wake)
+    ticks.pulse, end_watch = Pulse(settings.loop.interval_s / site.speed, loop.stop), site.watch(loop.wake)
     if kept.shared is not None:
         kept.shared.elector.halted = lambda: ticks.pulse.problem if ticks.pulse is not None else ""
         kept.shared.start(lambda: loop.wake(hurry=True))

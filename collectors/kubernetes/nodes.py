@@ -195,8 +195,7 @@ def facts_of(
         sharing, unlike = sharing_of(node, offered, layer, replicas)
         problems += unlike
     by_claims = not offered and named > 0  # dynamic resource allocation
-    if by_claims:
-        gpus, cut, usable = named, 0, named
+    gpus, cut, usable = (named, 0, named) if by_claims else (gpus, cut, usable)
     taints = node.spec.taints or ()
     ready = condition(node.status.conditions, "Ready")  # type: ignore[arg-type]
     recut, info = _recut(node), node.status.node_info

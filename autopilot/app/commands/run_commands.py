@@ -240,8 +240,6 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("simulated in", "wall_s", "time"),
 )
 """Rows of the printed table: heading, key in a policy's block, kind. A row absent from all policies is omitted."""
-UNMEASURED = "no telemetry"
-"""In place of real utilization where the run has none."""
 SHOWN_WORSE = 3
 """Number of jobs named below the table as having finished later; the JSON and the page name more."""
 
@@ -283,7 +281,7 @@ def print_outcome(outcome: SimulationOutcome) -> None:
         names, results = [*names, "as recorded"], [*results, dict(world.recorded)]
     rows = [[heading, *(_cell(result, key, kind) for result in results)] for heading, key, kind in FIGURES]
     if outcome.setting.telemetry == "off":
-        rows[0][1:] = [UNMEASURED] * len(names)
+        rows[0][1:] = ["no telemetry"] * len(names)  # in place of real utilization
     print_rows(["", *names], [row for row in rows if set(row[1:]) != {"-"}], figures=True)
     print_reproduction(outcome.reproduction())
     for policy in outcome.policies:
