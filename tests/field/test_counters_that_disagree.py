@@ -66,7 +66,7 @@ def test_any_witness_is_enough_and_one_family_of_counters_is_none() -> None:
     ]
     objects = made(*(each for found, _, _ in dark for each in found))
     spec = {"gpus": [shown for _, shown, _ in dark], "changes": [change for _, _, change in dark]}
-    played = play_objects(objects, spec, ticks=98, step_s=60.0)
+    played = play_objects(objects, spec, ticks=106, step_s=60.0)
     stopped = {proposal.subject.name for _, proposal in played.accepted("evict")}
     assert stopped == {"i/train"}
     said = {node for node in "abcdefghivwxyz" if played.said(f"GPUs of n-{node} show no activity")}
@@ -110,7 +110,7 @@ def test_work_that_only_decodes_or_encodes_is_neither_idle_nor_hung(stored_s: fl
     ]
     objects = made(*(each for found, _, _ in kinds for each in found))
     spec = {"gpus": [shown for _, shown, _ in kinds], "changes": [change for _, _, change in kinds]}
-    played = play_objects(objects, spec, ticks=98, step_s=60.0, stored_s=stored_s)
+    played = play_objects(objects, spec, ticks=106, step_s=60.0, stored_s=stored_s)
     assert {proposal.subject.name for _, proposal in played.accepted("evict")} == {"i/train"}
     assert {each.subject.name for _, _, decision in played.ticks for each in decision.plan.proposals} == {"i/train"}
     assert not played.said("show no activity while power")

@@ -28,7 +28,7 @@ BATCH, OBJECTS = tries(50, soak=100), tries(300, soak=1_000)
 CODE = ("actuators/kubernetes", "autopilot/service/watchdog", "autopilot/contract/written.py")
 RECORDS = {"before", "cordoned", "deadline", "gpus", "id", "lever", "removed", "returns", "since"}
 """Fields of our own records in annotations and of the mark."""
-PLUGIN_FILE = {"renameByDefault", "sharing"}
+PLUGIN_FILE = {"failRequestsGreaterThanOne", "renameByDefault", "sharing"}
 MIG_FILE = {"config.yaml", "device-filter", "devices", "mig-configs", "mig-devices", "mig-enabled", "version"}
 ANSWERS = {"causes", "continue", "details", "dryRun", "gracePeriodSeconds", "items", "retry-after"}
 """Of answers and requests, not of objects."""

@@ -171,7 +171,7 @@ def test_no_mode_of_a_policy_goes_further_than_that_of_the_playground() -> None:
     """The policy stays the same object while nothing changes."""
     source = AtMost(StaticPolicySource(shipped_policy("autopilot")), Mode.APPROVE)
     modes = source.current().modes
-    assert (modes.admit_gang, modes.recover, modes.enforce_limit) == (Mode.APPROVE, Mode.APPROVE, Mode.RECOMMEND)
+    assert (modes.admit_gang, modes.recover, modes.enforce_limit) == (Mode.APPROVE, Mode.APPROVE, Mode.APPROVE)
     assert source.current() is source.current()
     assert source.problem is None
 
