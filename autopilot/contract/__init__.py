@@ -20,7 +20,7 @@ from autopilot.contract.tree import (
     ContractField,
     contract_fields,
 )
-from autopilot.contract.vocabulary import LEVEL_OF, TRUST_OF, Domain, Level, Trust
+from autopilot.contract.vocabulary import LEVEL_OF, TRUST_OF, Domain, Level, Trust, stated_sharing
 
 __all__ = [
     "CENTURY_S",
@@ -42,6 +42,7 @@ __all__ = [
     "parse_contract",
     "preemptible_by_class",
     "share_by_class",
+    "stated_sharing",
 ]
 
 

@@ -62,3 +62,11 @@ LEVEL_OF: Mapping[str, Topology] = types.MappingProxyType(
     }
 )
 """The topology level of the snapshot for each domain."""
+
+
+def stated_sharing(trust: int, share: int) -> dict[str, str]:
+    """`trust` and `share` of the snapshot as work declares them; {} for untrusted work, which declares no share."""
+    if trust == objects.Trust.UNTRUSTED:
+        return {}
+    word = next(word for word, code in TRUST_OF.items() if code == trust)
+    return {"trust": str(word), "share": objects.Share(share).name.lower()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, inf, isnan
 from typing import Any
 
-from autopilot.contract import LAST_CHECKPOINT, LEVEL_OF, PREFIX, Domain
+from autopilot.contract import LAST_CHECKPOINT, LEVEL_OF, PREFIX, Domain, stated_sharing
 from autopilot.core.hardware.mig_profiles import find_profile_name
 from autopilot.core.model.snapshot import GPU_MILLI, SLO_CLASS_NAMES, SloClass, Topology
 from simulator.world.cluster import Cluster
@@ -83,6 +83,7 @@ def contract_of(cluster: Cluster, job: int) -> dict[str, str]:
         "checkpoint-write-s": store.write_s(job),
         "gpu-memory-gib": shape.gpu_memory_mib / 1024 or None,
         "gpu-type": _models(cluster, shape),
+        **stated_sharing(jobs.trust[job], jobs.share[job]),
     }
     interval_s = store.stated_interval_s(job)
     stated["checkpoint-interval-s"] = interval_s if 1 <= interval_s < inf else None

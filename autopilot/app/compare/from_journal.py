@@ -14,6 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from autopilot.contract import stated_sharing
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.records import Decision
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, TOPOLOGY_NAMES, ClusterSnapshot, State
@@ -23,7 +24,19 @@ from autopilot.policies.dialect import write_yaml
 from autopilot.records.journal import JournalReader
 from simulator.specs.clusterfile import parse_cluster
 
-TEXTS = ("job_id", "tenant", "user", "name", "gpu_type", "slo_class", "mig_profile", "topology")
+TEXTS = (
+    "job_id",
+    "tenant",
+    "user",
+    "name",
+    "gpu_type",
+    "slo_class",
+    "mig_profile",
+    "topology",
+    "trust",
+    "share",
+    "image",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,10 @@ def _row(snapshot: ClusterSnapshot, at: int) -> dict[str, Any]:
         "gpu_milli": int(work.gpu_milli[at]) or None,
         "mig_profile": names.profiles[profile] if 0 <= profile < len(names.profiles) else "",
         "topology": TOPOLOGY_NAMES[work.topology[at]] if work.topology[at] else "",
+        "trust": "",
+        "share": "",
+        "image": str(work.image[at]),
+        **stated_sharing(int(work.trust[at]), int(work.share[at])),
         "_ended": False,
         "_start_s": None,
         "_served_s": 0.0,

@@ -105,7 +105,11 @@ def test_a_cluster_is_not_made_smaller_than_its_guarantees(tmp_path: Path, capsy
 
 
 def test_a_journal_becomes_jobs_and_a_cluster(tmp_path: Path) -> None:
-    """Every job with its true run time, to within its start-up, and the same GPUs; the same policy does alike."""
+    """Every job with its true run time, to within its start-up, and the same GPUs; the same policy does alike. What it
+    allows beside it stays.
+    """
+    shared = "".join(f"{row}{',trusted,pair,lab/a:1' if row.endswith(',4') else ',,,'}\n" for row in ROWS.splitlines())
+    (tmp_path / "jobs.csv").write_text(f"{HEADER.strip()},trust,share,image\n{shared}")
     (tmp_path / "c.yaml").write_text(
         "pools:\n"
         "  - {name: a, nodes: 1, gpus_per_node: 8, gpu_model: H100-80GB}\n"
@@ -128,6 +132,8 @@ def test_a_journal_becomes_jobs_and_a_cluster(tmp_path: Path) -> None:
     jobs = pd.read_parquet(found.jobs)
     submitted = dict(zip(original.simulated.cluster.jobs.id, original.simulated.cluster.jobs.duration_s, strict=True))
     assert {row.job_id: row.duration_s for row in jobs.itertuples()} == pytest.approx(submitted, abs=1.0)
+    stated = {(row.gpus, row.trust, row.share, row.image) for row in jobs.itertuples()}
+    assert stated == {(4, "trusted", "pair", "lab/a:1"), (8, "", "", "")}
     again = api.simulate(api.load(tmp_path / "run.journal", telemetry="off", durations="exact"), policy_set=CALM)
     for figure in ("finished", "queue_wait_s_mean", "jct_s_mean"):
         assert again.result["jobs"][figure] == pytest.approx(original.result["jobs"][figure], rel=0.01)

@@ -12,7 +12,7 @@ from simulator.world.cluster import Cluster
 from simulator.world.physics import PHYSICS
 
 
-@pytest.mark.parametrize("scenario", ["no-checkpoint", "reclaim-storm", "spot-cascade"])
+@pytest.mark.parametrize("scenario", ["no-checkpoint", "reclaim-storm", "spot-cascade", "underdriven"])
 def test_every_job_declares_a_valid_contract(scenario: str) -> None:
     """Also work that never writes a checkpoint, which declares no interval."""
     world = build_world(SimulateOptions(scenario=scenario))
