@@ -17,8 +17,8 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.objectives import missed_ratio, promised_s
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.records import Decision, Observation
-from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, QueueTable, Recut, State
-from autopilot.core.model.work import gpu_parts
+from autopilot.core.model.snapshot import F64, GPU_MILLI, Bools, ClusterSnapshot, QueueTable, Recut, State
+from autopilot.core.model.work import entry_milli, gpu_parts
 from autopilot.core.placement.fragmentation.measure import measure_fragmentation
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.recovery.half_started import half_started
@@ -160,7 +160,8 @@ def put_pending(out: Samples, observation: Observation, decision: Decision, poli
             out.put("pending_gpus", float(gpus[chosen].sum()), name)
     theirs = np.array([name in NOT_OURS for name in reasons], np.bool_)
     ours = pending & ~theirs[reason]
-    held = np.bincount(snapshot.placements.workload, minlength=len(work.id)) * gpu_parts(work)
+    parts = entry_milli(snapshot.placements) / GPU_MILLI
+    held = np.bincount(snapshot.placements.workload, parts, minlength=len(work.id))
     lost = sum(gap.signal == NOT_STARTED for gap in observation.gaps)
     out.put("elsewhere_not_started_workloads", float(lost))
     out.put("half_started_gpus", float(held[half_started(snapshot, policy, observation.now_s)].sum()))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autopilot.app.commands.json_out import write_json
+from autopilot.contract.sharing_configs import configs_of
 from autopilot.kube.access import Access, Address
 from autopilot.kube.cluster_api import ClusterApi
 from autopilot.oncall.queries import PrometheusAsker, QueryError
@@ -51,7 +52,8 @@ def check_cluster(
     cluster = settings.kubernetes or Kubernetes()
     access = Access(Address(cluster.kubeconfig, cluster.context, cluster.in_cluster))
     rights, policies = further_rights(cluster), shipped_policies(cluster)
-    asked = Asked(ClusterApi(access), _telemetry(settings), now_s, cluster.namespace, rights, policies)
+    sharing = configs_of(cluster.sharing_configs)
+    asked = Asked(ClusterApi(access), _telemetry(settings), now_s, cluster.namespace, rights, policies, sharing)
     lines: list[Line] = []
     for line in run_checks(asked):
         lines.append(line)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from autopilot.core.model.objects import SharingConfig
 from autopilot.kube.cluster_api import Answer
 
 
@@ -114,6 +115,7 @@ class Asked:
     namespace: str  # of the settings of the service
     rights: tuple[Right, ...] = ()  # beside the rights to read
     policies: Policies | None = None  # to be in force; None: no effects are enabled
+    sharing: tuple[SharingConfig, ...] = ()  # configurations to which nodes may be turned
 
 
 Check = Callable[[Asked], Iterator[Line]]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from autopilot.contract.annotations import SHARING_CONFIG
+from autopilot.contract.sharing_engines import PLUGIN_CONFIG
+from autopilot.core.model.objects import Sharing, SharingConfig
 from autopilot.readiness.line import Asked, Line, Status, condition, items, labels_of, name_of, some
 
 GPU, MIG_PREFIX = "nvidia.com/gpu", "nvidia.com/mig-"
@@ -63,6 +66,30 @@ def gpu_nodes(asked: Asked) -> Iterator[Line]:
     yield from _labels(having)
     yield from _health(having)
     yield from _mig(having)
+    yield from _sharing(having, asked.sharing)
+
+
+def _sharing(nodes: list[dict[str, Any]], configs: Sequence[SharingConfig]) -> Iterator[Line]:
+    """Configurations of sharing that the settings state, against the nodes."""
+    if not configs:
+        return
+    keys = {each.key for each in configs}
+    other = [name_of(node) for node in nodes if labels_of(node).get(PLUGIN_CONFIG, "") not in {"", _ours(node)}]
+    if other:
+        fix = f"remove the label {PLUGIN_CONFIG} where they may be turned"
+        yield Line("sharing", PLUGIN_CONFIG, Status.WARNING, f"somebody else has set it on {some(other)}", fix)
+    if Sharing.WHOLE not in {each.sharing for each in configs}:
+        fix = "add an entry without sharing to the ConfigMap, and to kubernetes.sharing_configs as whole"
+        yield Line("sharing", "whole", Status.WARNING, "no entry is whole: a node cannot be turned back", fix)
+    mixed = [name_of(node) for node in nodes if labels_of(node).get(STRATEGY) == "mixed"]
+    if mixed and Sharing.MPS in {each.sharing for each in configs}:
+        text = f"the device plugin refuses MPS with the MIG strategy mixed: not on {some(mixed)}"
+        yield Line("sharing", "MPS", Status.WARNING, text, "use time slicing, or the MIG strategy none")
+    yield Line("sharing", "configurations", Status.OK, f"nodes may be turned to {', '.join(sorted(keys))}")
+
+
+def _ours(node: dict[str, Any]) -> str:
+    return str(((node.get("metadata") or {}).get("annotations") or {}).get(SHARING_CONFIG, ""))
 
 
 def _labels(nodes: list[dict[str, Any]]) -> Iterator[Line]:
@@ -76,7 +103,7 @@ def _labels(nodes: list[dict[str, Any]]) -> Iterator[Line]:
         yield Line("labels", label, status, f"missing on {some(bare)}: {lost}", fix)
     shared = [name_of(node) for node in nodes if _amount(labels_of(node).get(REPLICAS)) > 1]
     if shared:
-        text = f"GPUs of {some(shared)} are time-sliced: use by workload is estimated there"
+        text = f"GPUs of {some(shared)} are shared: use by workload is estimated there"
         yield Line("labels", REPLICAS, Status.WARNING, text, "none needed; MIG gives exact figures")
 
 

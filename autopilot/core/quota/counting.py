@@ -33,13 +33,13 @@ class Counting:
 def counting(snapshot: ClusterSnapshot, policy: Policy) -> Counting | None:
     """How quota counts under a policy; None: as the ledger does."""
     work, held, cuts = snapshot.workloads, snapshot.placements, snapshot.instances
-    gpus, asked, instances = entry_milli(held) / GPU_MILLI, gpu_parts(work), np.ones(len(cuts.id))
-    if policy.rules in KUEUE:
-        shares = on_shares(snapshot)
-        counted = np.where(shares[held.workload], 1.0, gpus)
-        return Counting(counted, asked, instances, requests=True) if shares.any() else None
-    if not policy.tenancy.instance_parts or not ((cuts.profile >= 0).any() or (work.mig_profile >= 0).any()):
+    shares = on_shares(snapshot) if policy.rules in KUEUE else np.zeros(0, np.bool_)
+    parts = policy.rules not in KUEUE and policy.tenancy.instance_parts
+    if not shares.any() and not (parts and ((cuts.profile >= 0).any() or (work.mig_profile >= 0).any())):
         return None
+    gpus, asked, instances = entry_milli(held) / GPU_MILLI, gpu_parts(work), np.ones(len(cuts.id))
+    if not parts:
+        return Counting(np.where(shares[held.workload], 1.0, gpus), asked, instances, requests=True)
     models = snapshot.nodes.gpu_model[snapshot.gpus.node[cuts.gpu]]
     for at in np.flatnonzero(cuts.profile >= 0).tolist():
         instances[at] = _part(snapshot, int(cuts.profile[at]), 1 << int(models[at]))

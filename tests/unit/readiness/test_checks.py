@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from autopilot.contract.sharing_configs import configs_of
 from autopilot.core.hardware import dcgm
 from autopilot.kube.cluster_api import Answer
 from autopilot.readiness.checks import run_checks
@@ -88,7 +90,7 @@ def test_a_clock_that_is_off(skew_s: float, status: Status | None) -> None:
         ([node("cpu-0", gpus=0)], Status.FAILED, "none of 1 nodes offers nvidia.com/gpu"),
         ([node("a", {"nvidia.com/gpu.product": ""})], Status.FAILED, "missing on a: their GPU model is unknown"),
         ([node("a", {"nvidia.com/gpu.memory": ""})], Status.WARNING, "missing on a: GPU memory"),
-        ([node("a", {"nvidia.com/gpu.replicas": "4"})], Status.WARNING, "time-sliced"),
+        ([node("a", {"nvidia.com/gpu.replicas": "4"})], Status.WARNING, "are shared"),
         (
             [node("a", {"nvidia.com/mig.capable": "true", "nvidia.com/mig.config.state": "failed"})],
             Status.WARNING,
@@ -111,6 +113,24 @@ def test_nodes(nodes: list[dict[str, object]], status: Status, words: str) -> No
     line = _only(_bad(world))
     assert line.status == status
     assert words in line.text
+
+
+@pytest.mark.parametrize(
+    ("labels", "entries", "words"),
+    [
+        ({}, {"whole": "whole", "four": "time-slicing-4"}, []),
+        ({"nvidia.com/mig.strategy": "mixed"}, {"whole": "whole", "two": "mps-2"}, ["refuses MPS"]),
+        ({"nvidia.com/device-plugin.config": "old"}, {"four": "time-slicing-4"}, ["set it on a", "turned back"]),
+    ],
+)
+def test_configurations_of_sharing(labels: dict[str, str], entries: dict[str, str], words: list[str]) -> None:
+    """What the settings state is compared with the nodes."""
+    world = World(kueue=())
+    world.lists["/api/v1/nodes"] = [node("a", labels)]
+    found = run_checks(replace(asked(world, Scraped()), sharing=configs_of(entries)))
+    bad = [line.text for line in found if line.check == "sharing" and line.status not in FINE]
+    assert len(bad) == len(words)
+    assert all(word in text for word, text in zip(words, bad, strict=True))
 
 
 def test_a_node_with_fewer_gpus_than_present_is_named() -> None:
