@@ -41,7 +41,7 @@ LARGE: dict[str, int] = {
     "guard and code": 70,
     "action": 20,
     "judged action": 7,  # those that weigh what they take from running work, and `regeometry`
-    "operation": 10,
+    "operation": 11,
     "failure cause": 16,
     "recommendation": MOST_RECOMMENDATIONS,
     "spender": MOST_SPENDERS,
