@@ -241,6 +241,8 @@ CAPACITY_CAUSES: tuple[tuple[str, str, str | None], ...] = (
     ("free_gpu_s", "free without demand", "bound_free_gpu_s"),
     ("useful_gpu_s", "useful of the SM-active", None),
     ("bound_shared_gpu_s", "SM active within reach with shared GPUs", None),
+    ("packed_gpu_s", "— with the mix of all work, packed under the rules", None),
+    ("unpacked_gpu_s", "— with the mix of all work, each alone", None),
 )
 """Key in `real_use` of a result, words, and the key of the same part under the bound ("": the bound has none of it;
 None: not asked). Rows that begin with a dash are parts of the row above them.

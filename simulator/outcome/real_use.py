@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.outcome.shareable import Piece, Rule, shared_bound
+from simulator.outcome.shareable import Piece, Rule, packed, shared_bound
 from simulator.outcome.spans import F64, Span, Steps, area_gpu_s, steps_of, together
 from simulator.running.accounting import served_gpu_s
 
@@ -83,6 +83,8 @@ class RealUse:
     bound_low_activity_gpu_s: float  # of the work that the bound serves
     bound_free_gpu_s: float  # the rest of the capacity under the bound
     bound_shared_gpu_s: float  # the most SM-active GPU-seconds with shared GPUs
+    packed_gpu_s: float  # the SM-active ones of the whole mix of work, packed statically under the rules
+    unpacked_gpu_s: float  # the same, each piece alone on its GPUs
 
 
 def real_use(
@@ -134,6 +136,8 @@ def real_use(
         bound_low_activity_gpu_s=bound_served - bound,
         bound_free_gpu_s=gpus * until_s - bound_served,
         bound_shared_gpu_s=shared_bound(offers, gpus, until_s),
+        packed_gpu_s=packed(offers, gpus, until_s),
+        unpacked_gpu_s=packed(offers, gpus, until_s, shares=False),
     )
 
 

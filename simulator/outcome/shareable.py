@@ -12,7 +12,13 @@ and as for the bound without sharing (simulator/outcome/real_use.py)
     bound = least over the weights of: sum over densities of (density - next lower) x GPU-seconds served of work at or
             above the density, each piece with its width x s
 
-Tenants are not kept apart, and a GPU may be divided into any parts: no schedule under the rules does more.
+Tenants are not kept apart, and a GPU may be divided into any parts: no schedule under the rules does more. It runs the
+most active work first, as the bound without sharing does. Where work waits all day, two more figures keep the mix of
+the work list instead, each kind with the same part of its demand up to the last arrival; a policy that prefers active
+work may exceed them:
+
+    packed = A x min(1, capacity / P), A = sum of u x GPU-seconds asked for,
+             P = most over the weights of: sum of s x GPU-seconds asked for; unpacked is the same with s = 1
 """
 
 from __future__ import annotations
@@ -110,10 +116,21 @@ def shared_bound(pieces: Sequence[Piece], gpus: float, until_s: float) -> float:
     asked = [each for each in pieces if each.level > 0 and each.gpus > 0]
     if not asked:
         return 0.0
-    return min(_packed(asked, weights, gpus, until_s) for weights in WEIGHTS)
+    return min(_most(asked, weights, gpus, until_s) for weights in WEIGHTS)
 
 
-def _packed(pieces: Sequence[Piece], weights: tuple[float, float, float], gpus: float, until_s: float) -> float:
+def packed(pieces: Sequence[Piece], gpus: float, until_s: float, *, shares: bool = True) -> float:
+    """SM-active GPU-seconds up to a time with the mix of all work, packed under the rules, or each piece alone."""
+    asked = [(each, each.gpus * max(min(each.to_s, until_s) - each.from_s, 0.0)) for each in pieces]
+    active = sum(each.level * gpu_s for each, gpu_s in asked)
+    needed = max(
+        sum((each.sharable.least_part(each.level, weights) if shares else 1.0) * gpu_s for each, gpu_s in asked)
+        for weights in WEIGHTS
+    )
+    return active * min(1.0, gpus * until_s / needed) if needed > 0 else 0.0
+
+
+def _most(pieces: Sequence[Piece], weights: tuple[float, float, float], gpus: float, until_s: float) -> float:
     part = np.array([max(each.sharable.least_part(each.level, weights), 1e-3) for each in pieces])
     begin_s, end_s, width, level = np.array([(p.from_s, p.to_s, p.gpus, p.level) for p in pieces], float).T
     density = np.ceil(level / part / DENSITY_STEP - 1e-9) * DENSITY_STEP

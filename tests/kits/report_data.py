@@ -183,6 +183,8 @@ REAL_USE = {
     "bound_low_activity_gpu_s": 300.0,
     "bound_free_gpu_s": 150.0,
     "bound_shared_gpu_s": 700.0,
+    "packed_gpu_s": 500.0,
+    "unpacked_gpu_s": 420.0,
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autopilot.core.model.objects import Share, Trust
 from simulator.outcome.real_use import Occupancy, real_use
-from simulator.outcome.shareable import Piece, Rule, Sharable, sharable_work, shared_bound
+from simulator.outcome.shareable import Piece, Rule, Sharable, packed, sharable_work, shared_bound
 from simulator.outcome.spans import sums_of
 from simulator.world.sharing import Unknown
 from simulator.world.work import Jobs
@@ -85,6 +85,13 @@ def test_the_bound_with_shared_gpus_packs_by_memory_activity_and_number(
     pieces = [Piece(0.0, 100.0, 1.0, level, sharable)] * count
     assert shared_bound(pieces, 1.0, 100.0) == pytest.approx(100 * most, rel=0.05)
     assert shared_bound(pieces, 1.0, 100.0) >= real_use([], NO_DEMAND, pieces, {}, 1.0, 100.0).bound_active_gpu_s - 1e-6
+
+
+def test_the_mix_of_all_work_is_packed_in_proportion() -> None:
+    """Ten development jobs and five GPUs of training on five GPUs: alone a third runs, packed two in three."""
+    pieces = [Piece(0.0, 500.0, 1.0, 0.1, DEV)] * 10 + [Piece(0.0, 500.0, 5.0, 0.8)]
+    assert packed(pieces, 5.0, 100.0, shares=False) == pytest.approx(500 * (10 * 0.1 + 5 * 0.8) / 15)
+    assert packed(pieces, 5.0, 100.0) == pytest.approx(500 * (10 * 0.1 + 5 * 0.8) / 7.5)
 
 
 def test_the_first_reason_against_sharing_is_named() -> None:
