@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Ceiled, Cordoned, Decided, Evicting, Floored, Recutting, Started, Stopped, Why
+from simulator.world.facts import Ceiled, Cordoned, Decided, Evicting, Floored, Recutting, Started, Stopped, Turned, Why
 
 
 class Effects(Checker):
@@ -53,6 +53,11 @@ class Effects(Checker):
         """It needs an accepted decision."""
         self._effect(fact.at_s, fact.node, fact.effect, "cordon")
 
+    def on_turned(self, fact: Turned) -> None:
+        """Its begin needs an accepted change."""
+        if fact.begins:
+            self._effect(fact.at_s, fact.node, fact.effect, "set_sharing")
+
     def _effect(self, at_s: float, job: int, effect: str, kind: str) -> None:
         self.checked += 1
         decided = self._decided.pop(effect, None)
@@ -67,6 +72,6 @@ class Effects(Checker):
     def _named(self, kind: str, row: int) -> str:
         if kind == "recut":
             return self.gpu(row)
-        if kind == "cordon":
+        if kind in {"cordon", "set_sharing"}:
             return self.node(row)
         return f"service {row}" if kind in {"scale", "ceiling"} else self.job(row)

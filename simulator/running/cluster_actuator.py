@@ -12,7 +12,7 @@ from autopilot.core.effects.evict import EvictOperation
 from autopilot.core.geometry.recut import RecutGpu
 from autopilot.core.idle.ceiling import Ceiling
 from autopilot.core.idle.notify import Notify
-from autopilot.core.model.objects import SubjectKind
+from autopilot.core.model.objects import Sharing, SubjectKind
 from autopilot.core.model.records import Instruction, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import (
     State,
@@ -22,6 +22,7 @@ from autopilot.core.model.verb import asked
 from autopilot.core.nodes.provision import Provision
 from autopilot.core.recovery.cordon import Cordon
 from autopilot.core.replicas.scale import Scale
+from autopilot.core.sharing.set_sharing import SetSharing, sharing_words
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Cordoned
 from simulator.world.hardware import Refusal
@@ -36,6 +37,7 @@ CHANGED = (
     Refusal.STALE,
     Refusal.OTHER_GEOMETRY,
     Refusal.NOT_IDLE,
+    Refusal.OTHER_SHARING,
 )
 
 
@@ -158,8 +160,17 @@ class ClusterActuator:
         return Outcome(instruction.id, OutcomeKind.DONE, now_s)
 
     def _set_sharing(self, instruction: Instruction, now_s: float) -> Outcome:
-        """No node of the simulated cluster is turned to sharing yet."""
-        return Outcome(instruction.id, OutcomeKind.FAILED, now_s, "the simulated cluster turns no node to sharing")
+        """Begin to turn a node to another way of sharing; nothing starts there until its device plugin is back."""
+        turn, node = asked(instruction.operation, SetSharing), self._node.get(instruction.subject.uid)
+        cluster = self._cluster
+        if node is None:
+            return _outcome(instruction, Refusal.OTHER_OBJECT, OutcomeKind.ACCEPTED, now_s)
+        there = cluster.sharings.kind[node], cluster.sharings.replicas()[node]
+        if there != (turn.was_sharing, turn.was_replicas):
+            reason = f"the node is {sharing_words(*there)} now"
+            return Outcome(instruction.id, OutcomeKind.CONFLICT, now_s, reason)
+        refusal = cluster.set_sharing(node, Sharing(turn.sharing), turn.replicas, now_s, effect=instruction.id)
+        return _outcome(instruction, refusal, OutcomeKind.ACCEPTED, now_s)
 
     def _ask_for_nodes(self, instruction: Instruction, now_s: float) -> Outcome:
         """The nodes come later; the request is over once its gang has started."""

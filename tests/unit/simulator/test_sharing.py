@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 from autopilot.app.runs.recorder import StayRecorder
-from autopilot.core.model.objects import Sharing, SharingConfig
+from autopilot.core.model.objects import Sharing, SharingConfig, Subject, SubjectKind
+from autopilot.core.model.records import Instruction, OutcomeKind
 from autopilot.core.model.snapshot import NodeTable, QueueTable, State, make
+from autopilot.core.sharing.set_sharing import SetSharing
 from simulator.checkers import PHYSICAL, CheckerSet
 from simulator.checkers import World as Judged
 from simulator.running.accounting import Accounts
+from simulator.running.cluster_actuator import ClusterActuator
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.engine import Engine
 from simulator.signals.occupants import Occupants
@@ -281,6 +284,35 @@ def test_a_node_is_turned_when_it_is_empty_and_after_a_while() -> None:
     assert work.placements.milli.tolist() == [500]
     turn(232, Sharing.WHOLE, 1)
     assert said[-1] is Refusal.NOT_IDLE
+
+
+def test_the_actuator_turns_a_node_as_it_was_when_that_was_decided() -> None:
+    """Under way until the plugin is back; a conflict with work on it, another sharing, or a change under way."""
+    world = Shared(make_jobs([(0, 100, 1)]), [(0.5, 0.5, 0.0)], None)
+    cluster, names = world.cluster, world.inventory.nodes.id
+    actuator, said = ClusterActuator(cluster), list[OutcomeKind]()
+
+    def turn(number: int, to: SharingConfig, was: SharingConfig, now_s: float) -> None:
+        operation = SetSharing(
+            config=to.key,
+            sharing=to.sharing,
+            replicas=to.replicas,
+            single=False,
+            was_sharing=was.sharing,
+            was_replicas=was.replicas,
+        )
+        subject = Subject(SubjectKind.NODE, str(names[0]), str(names[0]), 0)
+        said.append(actuator.apply(Instruction(f"{number}", subject, operation, 900.0, 1, "p"), now_s).kind)
+
+    world.starts((0, 0, [0]))
+    for number, (at_s, to, was) in enumerate(
+        ((50, SLICED, UNSHARED), (200, MPS, SLICED), (200, SLICED, UNSHARED), (201, SLICED, UNSHARED))
+    ):
+        world.at(at_s, partial(turn, number, to, was))
+    world.engine.advance(300)
+    turn(2, SLICED, UNSHARED, 300.0)
+    assert said == [OutcomeKind.CONFLICT] * 2 + [OutcomeKind.ACCEPTED, OutcomeKind.CONFLICT, OutcomeKind.ACCEPTED]
+    assert (cluster.sharings.kind[0], cluster.sharings.replicas()[0]) == (Sharing.TIME_SLICING, 2)
 
 
 def nodes_of(collector: ClusterCollector, now_s: float) -> NodeTable:
