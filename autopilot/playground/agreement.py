@@ -66,14 +66,16 @@ def _nodes(cluster: Cluster, projection: Projection) -> list[str]:
 
 
 def _offers(cluster: Cluster, row: int, node: Obj) -> list[str]:
-    """GPUs and instances by profile; none while the geometry changes, by its MIG manager."""
+    """GPUs and instances by profile; none while geometry or sharing change."""
     hardware, name, state = cluster.hardware, node["metadata"]["name"], cluster.recuts.node_state(row)
     first, count = hardware.first_gpu[row], hardware.node_gpus[row]
     there: Counter[str] = Counter()
-    for gpu in range(first, first + count) if state != Recut.CHANGING else ():
+    stopped = state == Recut.CHANGING or cluster.sharings.turning(row)
+    shares = hardware.split.shares.get(row, 1)
+    for gpu in range(first, first + count) if not stopped else ():
         if hardware.healthy[gpu]:
             parts = [f"{MIG}{hardware.instances[part].profile}".replace("+", ".") for part in hardware.cut.get(gpu, ())]
-            there.update(parts if hardware.mig[gpu] else [GPU])
+            there.update(parts if hardware.mig[gpu] else [GPU] * shares)
     shown = {key: int(n) for key, n in node["status"]["allocatable"].items() if key == GPU or key.startswith(MIG)}
     found = [
         f"node {name}: {there[key]} of {key} work, and allocatable is {shown.get(key, 0)}"
@@ -95,6 +97,7 @@ def _held(cluster: Cluster, projection: Projection) -> Held:
     """By the books of the hardware."""
     hardware, found = cluster.hardware, Counter[tuple[str, str]]()
     holders = [(gpu, job) for gpu, job in enumerate(hardware.holder) if job >= 0]
+    holders += [(gpu, job) for gpu, jobs in hardware.split.on.items() for job in jobs]
     holders += [(hardware.instances[row].gpu, job) for row, job in enumerate(hardware.instance_holder) if job != FREE]
     for gpu, job in holders:
         found[projection.nodes.names[hardware.node_of[gpu]], _owner(projection, job)] += 1

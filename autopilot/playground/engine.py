@@ -22,6 +22,7 @@ from autopilot.core.quota.rules.base import Claim
 from autopilot.playground import steps
 from autopilot.playground.controller_manager import ControllerManager
 from autopilot.playground.entries import PENDING, REJECTED, RETRY, Entry, Placement, Surroundings
+from autopilot.playground.shares import find_place
 from autopilot.playground.steps import Step
 from autopilot.playground.times import stamp
 from simulator.baselines.kueue import Kueue
@@ -439,12 +440,11 @@ class Checked(Shown):
         if job not in cluster.pending:
             self._unplaced.pop(job)
             return
-        spot = find_spot(cluster.hardware, self._shape(job), self.around.nodes(placement))
+        spot = find_place(cluster.hardware, self._shape(job), self.around.nodes(placement))
         if spot is not None and cluster.start(job, spot.gpus, now_s, instances=spot.instances) is None:
             self._unplaced.pop(job)
 
 
 def _named(rows: Sequence[Obj], state: str) -> str:
     parts = [f'"{each["name"]}"' + (f" ({each['message']})" if each.get("message") else "") for each in rows]
-    noun = "AdmissionChecks" if len(rows) > 1 else "AdmissionCheck"
-    return f"{noun} in {state} state: {'; '.join(parts)}"
+    return f"AdmissionCheck{'s' if len(rows) > 1 else ''} in {state} state: {'; '.join(parts)}"

@@ -10,11 +10,12 @@ from typing import Any
 import yaml
 
 from autopilot.core.hardware.mig import GpuModel
+from autopilot.core.model.objects import Sharing, SharingConfig
 
 Obj = dict[str, Any]
 Layout = Sequence[Sequence[str] | None]
 """The profiles of the instances of each GPU of a node; None if MIG mode is off."""
-SPACE, CONFIG_MAP = "gpu-operator", "gpu-autopilot-mig"
+SPACE, CONFIG_MAP, SHARING_MAP = "gpu-operator", "gpu-autopilot-mig", "gpu-autopilot-sharing"
 DEFINITION: Obj = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -51,6 +52,29 @@ def operator_objects(entries: Obj) -> list[tuple[str, Obj]]:
         ("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"config.yaml": text}}),
         ("clusterpolicies.nvidia.com", policy),
     ]
+
+
+def plugin_objects(configs: Iterable[SharingConfig]) -> list[tuple[str, Obj]]:
+    """Namespace, ConfigMap of the device plugin with these configurations, and ClusterPolicy, with their resources."""
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
+    meta, data = {"name": SHARING_MAP, "namespace": SPACE}, {each.key: _entry(each) for each in configs}
+    policy = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy"},
+        "spec": {"devicePlugin": {"config": {"name": SHARING_MAP, "default": "whole"}}},
+        "status": {"namespace": SPACE, "state": "ready"},
+    }
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+    return [("namespaces", space), ("configmaps", config_map), ("clusterpolicies.nvidia.com", policy)]
+
+
+def _entry(config: SharingConfig) -> str:
+    """An entry as the device plugin reads it."""
+    shared: Obj = {"renameByDefault": False, "failRequestsGreaterThanOne": config.single}
+    shared["resources"] = [{"name": "nvidia.com/gpu", "replicas": config.replicas}]
+    way = {Sharing.TIME_SLICING: "timeSlicing", Sharing.MPS: "mps"}.get(config.sharing)
+    return yaml.safe_dump({"version": "v1"} | ({"sharing": {way: shared}} if way else {}), sort_keys=False)
 
 
 def usual_entries(models: Iterable[GpuModel]) -> Obj:

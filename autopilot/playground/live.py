@@ -19,6 +19,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.ports import PolicySource
+from autopilot.core.sharing.set_sharing import sharing_words
 from autopilot.kube.access import Access, Address
 from autopilot.playground.stage import Stage
 from autopilot.service.capping import further_modes
@@ -120,7 +121,14 @@ def controller_site(
     speed = stage.clock.speed
     watch_s = min(max(LEAST_WATCH_S, speed), MOST_WATCH_S)
     acts = stage.checked is not None
-    settings = Kubernetes(kubeconfig=kubeconfig, watch_s=watch_s, act=acts, approve_on_work=approve_on_work)
+    configs = stage.cluster.inventory.names.sharing_configs
+    settings = Kubernetes(
+        kubeconfig=kubeconfig,
+        watch_s=watch_s,
+        act=acts,
+        approve_on_work=approve_on_work,
+        sharing_configs={each.key: sharing_words(each.sharing, each.replicas) for each in configs},
+    )
     site = kubernetes_site(settings, Access(Address(kubeconfig)), stage.clock.now_s, one_clock=True, resume_s=resume_s)
     watches = _watches(site)
 

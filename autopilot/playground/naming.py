@@ -9,6 +9,8 @@ LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names, as in Kubernetes."""
 QUEUE = "default"
 """Name of the LocalQueue in each namespace: Kueue gives a Job without a queue the queue of this name."""
+MODEL = "playground.gpu-autopilot.io/gpu-model"
+"""Label of nodes that can be turned: the model of their GPUs, shared or not."""
 LONGEST = 48
 """Longest name of a Job or Deployment here: names of pods and Workloads add to it, and hold 63 characters."""
 

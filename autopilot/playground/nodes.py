@@ -9,8 +9,9 @@ from typing import Any
 
 from autopilot.core.hardware.mig import find_gpu_model
 from autopilot.core.hardware.mig_profiles import find_profile_name
+from autopilot.core.model.objects import Sharing
 from autopilot.core.model.snapshot import Recut
-from autopilot.playground.naming import Slugs
+from autopilot.playground.naming import MODEL, Slugs, slug
 from autopilot.playground.shapes import GPU, resource_of_profile
 from autopilot.playground.times import stamp
 from simulator.signals.behaviours import board_of
@@ -26,6 +27,7 @@ NOT_READY = "node.kubernetes.io/not-ready"
 OWN_TAINTS = {NOTICE, UNSCHEDULABLE, UNREACHABLE, NOT_READY}
 """Taints written by Kubernetes and clouds; others stay as set by people."""
 DRIVER = "gpu.nvidia.com"
+STRATEGIES = {Sharing.WHOLE: "none", Sharing.TIME_SLICING: "time-slicing", Sharing.MPS: "mps"}
 VERSION = "v1.36.2"
 
 
@@ -119,14 +121,13 @@ class Nodes:
             "kubernetes.io/arch": "amd64",
             "node.kubernetes.io/instance-type": names.pools[int(nodes.pool[row])],
             "nvidia.com/gpu.present": "true",
-            "nvidia.com/gpu.product": self._product(row),
             "nvidia.com/gpu.count": str(int(nodes.gpus[row])),
-            "nvidia.com/gpu.replicas": "1",
             "nvidia.com/gpu.clique": f"island-{int(nodes.island[row])}",
             "network.topology.nvidia.com/leaf": f"leaf-{int(nodes.leaf[row])}",
             "network.topology.nvidia.com/spine": f"block-{int(nodes.block[row])}",
             "topology.kubernetes.io/zone": f"zone-{int(nodes.zone[row])}",
         }
+        found |= self._sharing_labels(row)
         if model is not None and model.memory_gb:
             found["nvidia.com/gpu.memory"] = str(model.memory_gb * 1024)
         if row in self.managed:
@@ -134,6 +135,23 @@ class Nodes:
         if nodes.spot[row]:
             found["karpenter.sh/capacity-type"] = "spot"
         return found
+
+    def _replicas(self, row: int) -> int:
+        return self._cluster.hardware.split.shares.get(row, 1)
+
+    def _sharing_labels(self, row: int) -> dict[str, str]:
+        """Labels of feature discovery about shares, and of the model of its GPUs, whose name changes with them."""
+        inventory, replicas = self._cluster.inventory, self._replicas(row)
+        labels = {
+            "nvidia.com/gpu.product": self._product(row) + ("-SHARED" if replicas > 1 else ""),
+            "nvidia.com/gpu.replicas": str(replicas),
+        }
+        if inventory.nodes.sharing_offers[row]:
+            kind = self._cluster.sharings.kind[row]
+            labels["nvidia.com/gpu.sharing-strategy"] = STRATEGIES[kind]
+        if inventory.names.sharing_configs:
+            labels[MODEL] = slug(inventory.names.gpu_models[int(inventory.nodes.gpu_model[row])])
+        return labels
 
     def _model(self, row: int) -> bool:
         """True if its GPUs can be cut."""
@@ -220,7 +238,7 @@ class Nodes:
         capacity = self._offer(row).capacity
         if whole:
             return found | capacity
-        changing = self._cluster.recuts.node_state(row) == Recut.CHANGING
+        changing = self._cluster.recuts.node_state(row) == Recut.CHANGING or self._cluster.sharings.turning(row)
         return found | dict.fromkeys(capacity, "0") | ({} if changing else self._gpus(row, whole=False))
 
     def _gpus(self, row: int, *, whole: bool) -> dict[str, str]:
@@ -230,7 +248,7 @@ class Nodes:
         layouts = [each for gpu, each in enumerate(self.layouts(row), first) if whole or hardware.healthy[gpu]]
         profiles = Counter(name for each in layouts for name in each or ())
         found = {resource_of_profile(name): str(number) for name, number in sorted(profiles.items())}
-        return {GPU: str(layouts.count(None))} | found
+        return {GPU: str(layouts.count(None) * self._replicas(row))} | found
 
 
 def _named(profile: str) -> str:

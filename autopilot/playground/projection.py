@@ -41,6 +41,7 @@ from simulator.world.facts import (
     Started,
     Stopped,
     Submitted,
+    Turned,
     Why,
     Withdrawn,
 )
@@ -139,6 +140,10 @@ class Projection:
     def on_gpu(self, fact: GpuChanged) -> None:
         """A GPU changed."""
         self._stale_nodes.add(self.cluster.hardware.node_of[fact.gpu])
+
+    def on_turned(self, fact: Turned) -> None:
+        """A node begins to change how its GPUs are shared, or has changed it."""
+        self._stale_nodes.add(fact.node)
 
     def on_recut(self, fact: Recut) -> None:
         """A GPU has another geometry."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autopilot.core.model.snapshot import Displace
-from autopilot.playground.naming import QUEUE, slug
+from autopilot.playground.naming import MODEL, QUEUE, slug
 from autopilot.playground.shapes import GPU, resource_of_profile
 from simulator.baselines.kueue import cohort_specs
 from simulator.specs.clusterqueues import MOST_PRIORITY, ROOT, QueueSpec
@@ -35,8 +35,11 @@ def flavor_of(model: str) -> str:
 
 def flavors(cluster: Cluster, products: Mapping[str, str]) -> Iterable[Obj]:
     """One flavor for each GPU model, and one for host resources."""
+    turns = bool(cluster.inventory.names.sharing_configs)
     for model in cluster.inventory.names.gpu_models:
-        yield _obj("ResourceFlavor", flavor_of(model), {"nodeLabels": {"nvidia.com/gpu.product": products[model]}})
+        # the product of a node changes when it is turned to sharing
+        labels = {MODEL: slug(model)} if turns else {"nvidia.com/gpu.product": products[model]}
+        yield _obj("ResourceFlavor", flavor_of(model), {"nodeLabels": labels})
     yield _obj("ResourceFlavor", "host", {})
 
 

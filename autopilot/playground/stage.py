@@ -16,6 +16,7 @@ from autopilot.core.model.errors import InputError
 from autopilot.playground.beside import Beside
 from autopilot.playground.clock import StageClock
 from autopilot.playground.controller_manager import ControllerManager
+from autopilot.playground.device_plugins import DevicePlugins
 from autopilot.playground.engine import Shown
 from autopilot.playground.levers import Levers
 from autopilot.playground.mig_manager import MigManagers
@@ -80,8 +81,7 @@ def open_stage(
 
     Raises `InputError` for a speed out of range, and for a scenario that Kubernetes cannot show.
     """
-    jobs = _jobs_of(world, speed)
-    _check_without(world, jobs, without, acts=acts)
+    jobs = _jobs_of(world, speed, without, acts=acts)
     begin = start if start is not None else _begin(world.span_s)
     timeline = Timeline(begin)
     server = playground_server(timeline, random.Random(world.seed), token)  # noqa: S311 - uids of a simulation
@@ -122,6 +122,7 @@ def open_stage(
         faults.arm(simulation.engine, simulation.cluster)
     projection.begin()
     managers.begin()
+    DevicePlugins(simulation.engine, projection).begin()
     submissions = Submissions(simulation.engine, projection)
     submissions.listen()
     clock = StageClock(timeline, simulation.engine, speed)
@@ -149,7 +150,7 @@ def _owners(simulation: Simulation, seed: int, occupants: Occupants) -> Owners:
     return owners
 
 
-def _jobs_of(world: World, speed: float) -> Jobs:
+def _jobs_of(world: World, speed: float, without: Collection[str], *, acts: bool) -> Jobs:
     """The jobs of the scenario. Raises `InputError` for a speed out of range, and for work that pods cannot show."""
     if not 0 < speed <= MOST_SPEED:
         raise InputError(
@@ -158,9 +159,10 @@ def _jobs_of(world: World, speed: float) -> Jobs:
     jobs = world.jobs()
     if any(shape.milli for shape in jobs.shapes) or any(each.gpu_milli for each in world.services.deployments):
         raise InputError(
-            f"--scenario: {world.title} shares single GPUs between jobs, and pods cannot request a part of a GPU; "
+            f"--scenario: {world.title} has jobs that request a part of a GPU, and pods cannot; "
             "choose another scenario, for example quickstart or demo"
         )
+    _check_without(world, jobs, without, acts=acts)
     return jobs
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from autopilot.contract.annotations import SHARING_CONFIG
 from autopilot.contract.notes import shown
+from autopilot.contract.sharing_engines import PLUGIN_CONFIG
 from autopilot.contract.words_to_stay import stays
 from autopilot.core.model.objects import Sharing, SharingConfig
 from collectors.kubernetes import quantity
@@ -56,11 +58,14 @@ def turns(node: Node, layer: Layer, cut: int) -> bool:
     """True if the device plugin of a node can be turned to another configuration of sharing.
 
     False without NVIDIA's feature discovery, under a layer of somebody else, with `cut` GPUs in MIG mode, and where the
-    owner of the node keeps it as it is.
+    owner of the node keeps it as it is or has chosen its configuration.
     """
+    meta = node.metadata
+    if meta.label(PLUGIN_CONFIG) not in {"", meta.note(SHARING_CONFIG)}:
+        return False
     offered = node.status.capacity or {}
-    known = quantity.whole(node.metadata.label(COUNT)) and {GPU, SHARED} & offered.keys()
-    return bool(known) and not layer.name and not cut and not stays(node.metadata.annotations)
+    known = quantity.whole(meta.label(COUNT)) and {GPU, SHARED} & offered.keys()
+    return bool(known) and not layer.name and not cut and not stays(meta.annotations)
 
 
 def offers_of(node: Node, configs: Sequence[SharingConfig]) -> int:

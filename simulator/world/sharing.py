@@ -102,6 +102,10 @@ class Sharings:
         shares = self._cluster.hardware.split.shares
         return [shares.get(node, 1) for node in range(len(self.kind))]
 
+    def turning(self, node: int) -> bool:
+        """Whether a node is being turned."""
+        return node in self._turns
+
     def begin(self, node: int, sharing: Sharing, replicas: int, now_s: float, effect: str) -> Refusal | None:
         """Begin to turn a node without work; nothing starts on it until `end`."""
         hardware = self._cluster.hardware

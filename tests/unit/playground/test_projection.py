@@ -99,7 +99,7 @@ def test_work_reports_its_checkpoints_as_it_makes_them() -> None:
 
 def test_a_scenario_with_shared_gpus_is_refused() -> None:
     """Pods cannot request a part of a GPU."""
-    with pytest.raises(InputError, match="mixed shares single GPUs between jobs"):
+    with pytest.raises(InputError, match="mixed has jobs that request a part of a GPU"):
         stage_of("mixed")
 
 

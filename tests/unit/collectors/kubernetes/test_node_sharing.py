@@ -111,3 +111,12 @@ def test_without_a_statement_no_node_is_turned() -> None:
     for options in (Options(), Options(sharing=CONFIGS)):
         inventory, _ = Seen(kept, options=options).tables()
         assert inventory.nodes.sharing_offers.tolist() == [0]
+
+
+@pytest.mark.parametrize(("ours", "offers"), [("", 0), ("whole", 0), ("clients", 0b011)])
+def test_a_node_whose_configuration_somebody_else_chose_is_not_turned(ours: str, offers: int) -> None:
+    """The annotation names the value of the label that we set."""
+    seen = node("n1", 8, labels={"nvidia.com/device-plugin.config": "clients"})
+    seen["metadata"]["annotations"] = {"gpu-autopilot.io/sharing-config": ours} if ours else {}
+    inventory, _ = Seen(seen, options=Options(sharing=CONFIGS)).tables()
+    assert inventory.nodes.sharing_offers.tolist() == [offers]
