@@ -7,20 +7,37 @@ plugin for GPUs gets replicas. Parts of a GPU and MIG instances are refused ther
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import GPU_MILLI
 from simulator.world.allocation import BROKEN, FREE, SPLIT, Held, Refusal
 from simulator.world.work import Shape
 
-if TYPE_CHECKING:
-    from simulator.world.hardware import Hardware
+
+class Whole(Protocol):
+    """What is read and changed of the hardware (simulator/world/hardware.py)."""
+
+    inventory: Inventory
+    first_gpu: list[int]
+    node_gpus: list[int]
+    node_of: list[int]
+    holder: list[int]
+    healthy: list[bool]
+    gpu_bit: list[int]
+    free_mask: list[int]
+
+    def is_open(self, node: int) -> bool:
+        """True if the node takes work."""
+
+    def set_free(self, node: int, count: int) -> None:
+        """The node has so many free GPUs."""
 
 
 class Split:
     """The split nodes of the hardware; false without any. `on[gpu]`: the jobs on a GPU of theirs, in order of start."""
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: Whole) -> None:
         """As the inventory states it."""
         self._hardware = hardware
         self.shares: dict[int, int] = {}  # node -> shares of each of its GPUs

@@ -25,7 +25,6 @@ from autopilot.core.model.policy import Policy
 from autopilot.metrics.exposition import Counted, Exposition, history_text
 from autopilot.metrics.samples import Samples
 from autopilot.oncall.runbook import SUBJECTS, bound, load_runbooks
-from autopilot.settings import shipped_policy
 from scripts.dashboard_more_pages import PAGES
 from scripts.dashboard_panels import queries_of
 from scripts.generate_dashboards import documents
@@ -35,6 +34,7 @@ from simulator.signals.telemetry import TelemetryGenerator
 from simulator.signals.telemetry_entities import entities_of, idle_state
 from tests.e2e.test_prometheus_collector import serving
 from tests.kits.dashboard_kit import filled_in
+from tests.kits.policies import simulated
 from tests.kits.prometheus_kit import prometheus, query, until
 from tests.kits.telemetry_world import inventory
 
@@ -96,7 +96,7 @@ LABELS: dict[str, set[str]] = {
 
 def cautious() -> Policy:
     """Starts by itself; what takes from running work is recommended, or waiting for approval."""
-    shipped = shipped_policy("autopilot")
+    shipped = simulated()
     modes = replace(shipped.modes, resize=Mode.RECOMMEND, defragment=Mode.APPROVE, reclaim_borrowed=Mode.APPROVE)
     return replace(shipped, modes=modes)
 

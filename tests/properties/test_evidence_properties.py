@@ -50,6 +50,7 @@ AT_REST = {
     "fb_used_mib": (30_000.0, NAN),
     "power_w": (118.0, 125.0, NAN),
     "video_ratio": (0.0, NAN),
+    "duty_ratio": (0.0, NAN),
 }
 """Readings of a loaded H100 without work; NaN: not measured."""
 

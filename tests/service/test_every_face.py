@@ -34,7 +34,7 @@ def in_cluster(api: Api) -> dict[str, Any]:
     """The status of its object."""
     with api.clock.lock:
         found = api.shell.server.client(ADMIN, "test").list("recommendations.gpu-autopilot.io")
-    return next((each["status"] for each in found if each["spec"]["workload"] == "team/train"), {})
+    return next((each.get("status") for each in found if each["spec"]["workload"] == "team/train"), None) or {}
 
 
 def scraped(running: Running) -> dict[str, float]:

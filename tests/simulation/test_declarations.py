@@ -19,6 +19,7 @@ from autopilot.controller import Controller
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass
 from autopilot.core.planning import quota_state
+from autopilot.core.quota.counting import Counting
 from autopilot.core.quota.ledger import QuotaLedger
 from autopilot.core.quota.protection import Starts, lent_rows
 from simulator.running.simulation import Simulation
@@ -249,11 +250,11 @@ def test_a_contract_that_takes_work_protected_inside_its_guarantee_is_caught(tmp
     """Planted: all protected work counts as lent, also what started protected within its guarantee."""
 
     def all_lent(
-        snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, starts: Starts
+        snapshot: ClusterSnapshot, ledger: QuotaLedger, protected: Bools, starts: Starts, counted: Counting | None
     ) -> dict[int, dict[int, float]]:
         nothing = [[0.0 for _ in owed] for owed in ledger.guarantee]
         everything = {**dict.fromkeys(np.flatnonzero(protected).tolist(), 0.0), **starts.late_s}
-        return lent_rows(snapshot, replace(ledger, guarantee=nothing), protected, Starts(late_s=everything))
+        return lent_rows(snapshot, replace(ledger, guarantee=nothing), protected, Starts(late_s=everything), counted)
 
     latest = Declares(preemptible=True, excluded=False, slo_class=SloClass.LATENCY_CRITICAL)
     declared = {0: (-1.0, latest), 1: (5.0, FIRM)}
