@@ -1,4 +1,4 @@
-"""Who shares GPUs with whom, and what work allows beside it. Instances of MIG are nobody's neighbours."""
+"""The neighbours of work on shared GPUs, and those that it allows. MIG instances have none."""
 
 from __future__ import annotations
 

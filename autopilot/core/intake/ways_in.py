@@ -94,7 +94,7 @@ SIGNALS = (
     Signal("power_w", "power", _exported(155, nvml=("nvmlDeviceGetPowerUsage",)), (_IDLE, _HUNG)),
     Signal("video_ratio", "use of the video engines; without it a GPU that only decodes may seem idle",
            _exported(206, 207, nvml=("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"))),
-    Signal("duty_ratio", "time in which the engine is busy, of which shared GPUs are predicted",
+    Signal("duty_ratio", "busy time of the engine, for predictions on shared GPUs",
            _exported(1001, nvml=(_GPM + "GRAPHICS_UTIL",))),
     Signal("energy_mj", "energy counter, for metering", _exported(156, nvml=("nvmlDeviceGetTotalEnergyConsumption",))),
     Signal("nvlink_bytes_s", "traffic of NVLink",
