@@ -222,7 +222,7 @@ def step_back(service: str, batch: str, clients: Sequence[Client], rate: float, 
 
 
 def measure(cases: Sequence[Case], seconds: float) -> list[dict[str, Any]]:
-    """Every case, in order; what fails is told in its row, and the others go on."""
+    """Run every case in order. The row of a case that fails has the error."""
     results, gpm = list[dict[str, Any]](), Gpm()
     rates: dict[str, float] = {}
     lone_p99: dict[str, float] = {}

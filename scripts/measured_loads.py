@@ -78,7 +78,7 @@ def _training(name: str, torch: Any, half: dict[str, Any]) -> Callable[[], objec
 
 
 def serve(pipe: Any) -> None:
-    """The process of a client: it loads, and runs, what it is told."""
+    """Run the load that the parent process names."""
     torch, step = import_module("torch"), None
     while (told := pipe.recv()) is not None:
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
+from typing import Protocol
 
 from actuators.kubernetes import placement
 from actuators.kubernetes.api import Listed, Obj, Ref
@@ -19,7 +21,7 @@ from actuators.kubernetes.levers import (
     service_ceiling,
     sharing_config,
 )
-from actuators.kubernetes.levers.base import Tools
+from actuators.kubernetes.levers.base import Ended, Tools
 from actuators.kubernetes.objects import Target, annotation, conditions, refs_of
 from actuators.kubernetes.writing import CHECK_MANAGER, Stop
 from autopilot.contract.annotations import CHECK, CONTROLLER, EFFECT, REQUEST
@@ -105,14 +107,27 @@ class OldPlacements:
                 placement.set_label(tools.writer, Ref("Node", "", name, uid), key, None, epoch)
 
 
+class Dated(Protocol):
+    """The record of a change on a node."""
+
+    @property
+    def deadline(self) -> float:
+        """Its end in seconds since 1970."""
+
+
 @dataclass(slots=True)
-class AbandonedRecuts:
-    """Opens nodes left cordoned by a change of geometry without an instruction any more.
+class Abandoned:
+    """Opens nodes left cordoned by a change without an instruction any more.
 
     A controller stopped between the last instruction and its undoing leaves such a node, and so does a write that fails
     at the deadline. A change that has come about is finished; any other is taken back.
     """
 
+    unclaimed: Callable[[str, Collection[str]], Dated | None]  # the record of such a change, from the mark on its node
+    settle: Callable[..., Ended | None]
+    done: str  # reasons of the event
+    left: str
+    action: str
     _due_s: float = -inf
 
     def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
@@ -121,40 +136,22 @@ class AbandonedRecuts:
             return
         self._due_s = now_s + EVERY_S
         for node, text in tools.objects.changing():
-            record = mig_record.unclaimed(text, under_way)
+            record = self.unclaimed(text, under_way)
             if record is None:
                 continue
             ref = Ref(node.kind, node.namespace, node.name, node.uid)
             with _contained(tools, ref, now_s):
-                ended = mig_config.settle(tools, ref, epoch, late=now_s - GONE_S >= record.deadline)
+                ended = self.settle(tools, ref, epoch, late=now_s - GONE_S >= record.deadline)
                 if ended is not None:
                     done = ended.kind == OutcomeKind.DONE
-                    reason = "RecutDone" if done else "RecutAbandoned"
-                    tools.events.say(ref, reason, "Recut", ended.reason, now_s, effect=text, warning=not done)
+                    reason = self.done if done else self.left
+                    tools.events.say(ref, reason, self.action, ended.reason, now_s, effect=text, warning=not done)
 
 
-@dataclass(slots=True)
-class AbandonedTurns:
-    """The same for nodes turned to another way of sharing; and opens those that are as before."""
-
-    _due_s: float = -inf
-
-    def run(self, tools: Tools, epoch: int, now_s: float, under_way: Collection[str]) -> None:
-        """Look at the nodes of the view; a change gets `GONE_S` after its deadline."""
-        if now_s < self._due_s:
-            return
-        self._due_s = now_s + EVERY_S
-        for node, text in tools.objects.changing():
-            record = sharing_config.unclaimed(text, under_way)
-            if record is None:
-                continue
-            ref = Ref(node.kind, node.namespace, node.name, node.uid)
-            with _contained(tools, ref, now_s):
-                ended = sharing_config.settle(tools, ref, epoch, late=now_s - GONE_S >= record.deadline)
-                if ended is not None:
-                    done = ended.kind == OutcomeKind.DONE
-                    reason = "SharingSettled" if done else "SharingAbandoned"
-                    tools.events.say(ref, reason, "SetSharing", ended.reason, now_s, effect=text, warning=not done)
+AbandonedRecuts = partial(Abandoned, mig_record.unclaimed, mig_config.settle, "RecutDone", "RecutAbandoned", "Recut")
+AbandonedTurns = partial(
+    Abandoned, sharing_config.unclaimed, sharing_config.settle, "SharingSettled", "SharingAbandoned", "SetSharing"
+)
 
 
 @dataclass(slots=True)

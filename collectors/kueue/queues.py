@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from autopilot.contract.annotations import GUARANTEE_KEPT
 from autopilot.contract.notes import shown
-from autopilot.core.model.objects import GUARANTEES_KEPT
+from autopilot.core.model.policy.tenancy import GUARANTEES_KEPT
 from autopilot.core.model.records import Gap
 from autopilot.core.model.snapshot import Displace, QueueOrder
 from collectors.kubernetes import quantity

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autopilot.core.model.errors import InputError, unknown_name
-from autopilot.core.model.objects import GUARANTEES_KEPT
+from autopilot.core.model.policy.tenancy import GUARANTEES_KEPT
 from autopilot.core.model.snapshot import Displace
 from autopilot.core.model.units import counted
 from simulator.specs.fields import Fields

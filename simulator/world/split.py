@@ -31,7 +31,7 @@ class Whole(Protocol):
         """True if the node takes work."""
 
     def set_free(self, node: int, count: int) -> None:
-        """The node has so many free GPUs."""
+        """Set the number of free GPUs of the node."""
 
 
 class Split:

@@ -21,8 +21,8 @@ from autopilot.core.effects.action import Action
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
 from autopilot.core.model.memory import Step
-from autopilot.core.model.objects import GUARANTEES_KEPT
 from autopilot.core.model.policy import Effect, Policy, RuleSetName
+from autopilot.core.model.policy.tenancy import GUARANTEES_KEPT
 from autopilot.core.model.ports import Collector, Forecaster, Inbox, Journal
 from autopilot.core.model.records import Command, Decision, Instruction, Observation, Outcome, OutcomeKind
 from autopilot.core.model.snapshot import QueueOrder, QueueTable, ServiceTable, make

@@ -26,7 +26,6 @@ from simulator.outcome.recorded import Recorded, recorded_result, recorded_start
 from simulator.running.faults import FaultOptions
 from simulator.scenarios import Scenario, load_scenario, policy_values
 from simulator.specs.clusterfile import ClusterSpec, parse_cluster
-from simulator.specs.clusterqueues import ROOT
 from simulator.specs.inventory import build_inventory
 from simulator.traces.defaults import declared_limits_s, load_defaults
 from simulator.traces.job_trace import JobTrace
@@ -103,9 +102,8 @@ class World:
 
     @property
     def names(self) -> ClusterNames:
-        """Names that a policy may use here. A tenant without a queue gets one of its name."""
-        queues = dict.fromkeys((ROOT, *(queue.name for queue in self.spec.queues), *self.tenants))
-        return ClusterNames(self.spec.gpus_by_model, queues, [pool.name for pool in self.spec.pools])
+        """Names that a policy may use here."""
+        return ClusterNames(self.spec.gpus_by_model, [pool.name for pool in self.spec.pools])
 
     @property
     def guaranteed_nodes(self) -> dict[str, int]:

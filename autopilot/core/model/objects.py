@@ -185,6 +185,3 @@ MIG_SCOPES = ("instance", "gpu", "node")
 how idle GPUs turn MIG mode on and off. `node`: the engine stops all GPU clients of the node, as the MIG manager of the
 GPU operator does, so its GPUs change, and turn MIG mode on and off, when nothing runs on any of them.
 """
-
-GUARANTEES_KEPT = ("", "strict", "elastic", "none")
-"""How a queue states that its guarantee is kept; the rules: policy/tenancy.py."""

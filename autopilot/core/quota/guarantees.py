@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autopilot.core.model.objects import GUARANTEES_KEPT
 from autopilot.core.model.policy import GuaranteeRule, Policy, RuleSetName, Tenancy
+from autopilot.core.model.policy.tenancy import GUARANTEES_KEPT
 from autopilot.core.model.snapshot import QueueTable
 
 

@@ -79,7 +79,7 @@ def rates_of(
 
 
 def slice_rate(sharer: Sharer, fraction: float) -> float:
-    """Its speed on this fraction of a GPU, by MISO's table; as on a MIG slice, or a client with so many threads."""
+    """Speed on this fraction of a GPU, of a MIG slice or of an MPS client with that part of the threads (MISO)."""
     fractions, speeds = slice_speeds()
     place = float(np.clip(sharer.busy + FAMILY * (2.0 * draw(f"slice/{sharer.program}") - 1.0), 0.0, 1.0))
     known = [float(np.interp(fraction, fractions, row)) for row in speeds]

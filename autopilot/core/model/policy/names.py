@@ -1,4 +1,4 @@
-"""Names in a policy that depend on the cluster: its GPU models, queues and pools."""
+"""Names in a policy that depend on the cluster: its GPU models and pools."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ class ClusterNames:
     """What a policy may name of a cluster."""
 
     models: Collection[str]
-    queues: Collection[str]
     pools: Collection[str]
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> ClusterNames:
         """The names of a cluster as observed."""
-        return cls(snapshot.names.gpu_models, snapshot.queues.id.tolist(), snapshot.names.pools)
+        return cls(snapshot.names.gpu_models, snapshot.names.pools)
 
 
 def unknown_names(policy: Policy, there: ClusterNames) -> tuple[tuple[str, str], ...]:

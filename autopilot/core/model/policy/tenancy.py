@@ -30,6 +30,10 @@ class GuaranteeRule(StrEnum):
     NONE = "none"  # its owner takes nothing back; it still bounds work that may not be preempted
 
 
+GUARANTEES_KEPT = ("", *GuaranteeRule)
+"""What a queue may state about its guarantee, as in `QueueTable.guarantee_kept`; "": nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tenancy:
     """How queues share."""

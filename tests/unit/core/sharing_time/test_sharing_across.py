@@ -16,8 +16,8 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.plan import Condition, Noted, PlanMemory
 from autopilot.core.model.memory.trust import StormRecord, TrustMemory
 from autopilot.core.model.memory.use import UseMemory
-from autopilot.core.model.objects import GUARANTEES_KEPT
 from autopilot.core.model.policy import GuaranteeRule, Policy, Preemption, RuleSetName, Tenancy, check_policy
+from autopilot.core.model.policy.tenancy import GUARANTEES_KEPT
 from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import QueueOrder, QueueTable
