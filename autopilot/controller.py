@@ -26,6 +26,7 @@ from autopilot.core.intake.sight import key_of
 from autopilot.core.intake.signals import UNMEASURED, measure
 from autopilot.core.intake.silent import or_gap
 from autopilot.core.intake.usage.facts import SnapshotFacts
+from autopilot.core.model.colocation import RULE
 from autopilot.core.model.errors import InvariantError
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
@@ -254,9 +255,10 @@ class Controller:
                 self._known[key_of(view)] = self._listed[key_of(view)].objects
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
-        """Forecasts of all models; for run times and the mix the last one wins. A failing model abstains."""
+        """Forecasts of all models; of each kind but demand the last one wins. A failing model abstains."""
         runtimes: RuntimeForecast | None = None
         mix: ExpectedMix | None = None
+        colocation = RULE
         demand: list[Forecast] = []
         gaps: list[Gap] = []
         if self._wiring.worker is not None and (ended := self._wiring.worker.ended(now_s)) is not None:
@@ -273,12 +275,13 @@ class Controller:
                 gaps.append(Gap(forecaster.name, "", "", f"forecaster failed: {type(error).__name__}: {error}"))
                 continue
             runtimes = answer.runtimes or runtimes
+            colocation = colocation if answer.colocation is RULE else answer.colocation
             demand.extend(answer.demand)
             if answer.mix is not None:
                 mix = checked_mix(answer.mix, now_s)
                 if mix is not answer.mix:
                     gaps.append(Gap(forecaster.name, "mix", "", f"the demand mix is not used: {mix.reason}"))
-        return Forecasts(runtimes, tuple(demand), mix), tuple(gaps)
+        return Forecasts(runtimes, tuple(demand), mix, colocation), tuple(gaps)
 
     def _fit(self, forecaster: Fitting, now_s: float) -> tuple[Gap, ...]:
         """Adopt the ended fit, if it is the forecaster's, and start the next if one is due."""

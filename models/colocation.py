@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autopilot.core.model.colocation import RULE, Colocation, Mechanism, Pair
+from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory.profiles import LoneProfile
-from autopilot.core.model.snapshot import F64
+from autopilot.core.model.snapshot import F64, ClusterSnapshot
 from autopilot.core.sharing.colocation import WHOLE, Part, Prediction, Sharer, compared_uses, predicted_rates
 from models.backtest import CaseLosses, FreshRng, GateRules, GateVerdict, Scores, judge
 
@@ -89,7 +90,7 @@ class ColocationFit:
 
 
 class Colocations:
-    """The learner: it keeps observations, and the model that serves."""
+    """Forecaster of the rates of work together: it keeps observations, and the model that serves."""
 
     name = NAME
 
@@ -103,6 +104,13 @@ class Colocations:
             self._rows.append(replace(row, rate=min(row.rate, 1.0)))
             if len(self._rows) > 2 * MOST_ROWS:
                 del self._rows[:MOST_ROWS]
+
+    def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
+        """A snapshot alone shows no rate relative to alone: `learn` takes what was observed."""
+
+    def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
+        """The serving model: the rule until a fit has passed its gate."""
+        return Forecasts(colocation=self.serving)
 
     def due(self, now_s: float) -> ColocationFit | None:
         """The next fit, when there are enough new observations."""

@@ -383,6 +383,7 @@ def secret(path: Path | None) -> str:
 def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> list[Forecaster]:
     """All forecasters, that of run times first."""
     from models.bursts import Bursts
+    from models.colocation import Colocations
     from models.expected_mix import MixForecaster
     from models.last_two import LastTwo
     from models.runtimes import Runtimes
@@ -393,7 +394,8 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
     if given.durations == "predicted":
         hazards = keep.hazards if keep is not None else None
         runtimes = Runtimes(policy.forecasting, given.seed, gate=gate, champion=champions[0], hazards=hazards)
-    return [runtimes, Bursts(given.seed, gate=gate, champion=champions[1]), MixForecaster()]
+    bursts = Bursts(given.seed, gate=gate, champion=champions[1])
+    return [runtimes, bursts, MixForecaster(), Colocations(bootstrap_rng)]
 
 
 def wiring_lines(settings: Settings) -> list[str]:

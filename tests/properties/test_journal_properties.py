@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.effects.admit import AdmitOperation
+from autopilot.core.model.colocation import RULE, Colocation, Mechanism, Pair
 from autopilot.core.model.forecast import LEVELS, ExpectedMix, Forecast, Forecasts, MixKind, RuntimeForecast
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import (
@@ -221,6 +222,7 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
     demand: tuple[Forecast, ...] = ()
     gaps: tuple[Gap, ...] = ()
     mix: ExpectedMix | None = None
+    colocation = RULE
     found = []
     for tick in range(ticks):
         tables = {name: evolve(rng, old) for name, old in tables.items()}
@@ -235,6 +237,10 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
             mix = (
                 None if mix else ExpectedMix("m", 1.0, (kind,), (60.0,), (0.5,), rng.random((1, 1)), np.ones((1, 1, 1)))
             )
+        if rng.random() < 0.3:
+            pair = Pair("a", "b", Mechanism.MPS, "H100")
+            weights = {(Mechanism.MPS, "H100"): (0.1, -0.2, float(rng.random()))}
+            colocation = RULE if rng.random() < 0.5 else Colocation("c", float(tick), {pair: 0.1}, weights)
         snapshot = ClusterSnapshot(
             Names(("H100",), (), (f"t{tick // 3}",), ()),
             placements=held,
@@ -262,7 +268,7 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
                 float(tick),
                 snapshot,
                 measures,
-                Forecasts(forecast, demand, mix),
+                Forecasts(forecast, demand, mix, colocation),
                 commands,
                 (),
                 gaps,

@@ -32,6 +32,7 @@ from autopilot.records.memory import InMemoryStore
 from autopilot.registry import Registry
 from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker
+from models.colocation import Colocations
 from models.expected_mix import MixForecaster
 from models.last_two import LastTwo
 from simulator.running.cluster_actuator import ClusterActuator, SetBound
@@ -209,7 +210,10 @@ def _metered(meter: Meter, observation: Observation, step: Step) -> None:
 
 def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) -> list[Forecaster]:
     """All forecasters of a run, that of run times first."""
-    return [_runtimes(cluster, managed, keep), *_demand(managed, keep), MixForecaster()]
+    from autopilot.app.backtests.gate import bootstrap_rng
+
+    runtimes, demand = _runtimes(cluster, managed, keep), _demand(managed, keep)
+    return [runtimes, *demand, MixForecaster(), Colocations(bootstrap_rng)]
 
 
 def _promoter(managed: Managed) -> Promoter | None:

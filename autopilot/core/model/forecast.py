@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import log_ndtr, ndtri, ndtri_exp
 
+from autopilot.core.model.colocation import RULE, Colocation
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, TOPOLOGY_NAMES, Bools, Topology
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
@@ -108,6 +109,7 @@ class Forecasts:
     runtimes: RuntimeForecast | None = None
     demand: tuple[Forecast, ...] = ()
     mix: ExpectedMix | None = None
+    colocation: Colocation = RULE  # what is added to predicted rates of work on shared GPUs
 
 
 def checked_mix(mix: ExpectedMix, now_s: float) -> ExpectedMix:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.core.model.colocation import RULE, Colocation
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast
 from autopilot.core.model.objects import SchedulerQuota, ServingRole, Share, Sharing, Trust
 from autopilot.core.model.records import Command, Gap, Observation, Outcome, Signals, View
@@ -105,6 +106,7 @@ _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
 }
 _DEMAND = msgspec.msgpack.Decoder(tuple[Forecast, ...], dec_hook=column)
 _MIX = msgspec.msgpack.Decoder(ExpectedMix | None, dec_hook=column)
+_COLOCATION = msgspec.msgpack.Decoder(Colocation)
 
 
 _TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTable}
@@ -154,6 +156,7 @@ class _State:
     telemetry: Past = field(default_factory=Past)
     demand: Any = None
     mix: ExpectedMix | None = None
+    colocation: Colocation = RULE  # also in journals of earlier builds
 
 
 class ObservationEncoder:
@@ -246,9 +249,7 @@ class ObservationEncoder:
         self._keep("placements", table, packed, part, parts)
 
     def _forecasts(self, forecasts: Forecasts, snapshot: ClusterSnapshot, parts: dict[str, Any]) -> None:
-        """Run times are stored beside the workloads; forecasts of demand and of the mix are stored when
-        they are new.
-        """
+        """Run times are stored beside the workloads; the other forecasts are stored when they are new."""
         state = self._state
         runtimes, seen = forecasts.runtimes, state.tables["runtimes"]
         if runtimes is not seen.table or (runtimes is not None and seen.packed is None):
@@ -272,6 +273,9 @@ class ObservationEncoder:
         if forecasts.mix is not state.mix:
             parts["mix"] = ENCODER.encode(forecasts.mix)
             state.mix = forecasts.mix
+        if forecasts.colocation is not state.colocation:
+            parts["colocation"] = ENCODER.encode(forecasts.colocation)
+            state.colocation = forecasts.colocation
 
     def _forecast_rows(self, before: Packed | None, after: Packed, workloads: int) -> Rows | str | None:
         if before is None or self.whole_workloads or after.rows != workloads:
@@ -327,6 +331,8 @@ class ObservationDecoder:
             state.demand = _DEMAND.decode(parts["demand"])
         if "mix" in parts:
             state.mix = _MIX.decode(parts["mix"])
+        if "colocation" in parts:
+            state.colocation = _COLOCATION.decode(parts["colocation"])
         for name in _SMALL:
             if name in parts:
                 state.small[name] = (_DECODERS[name].decode(parts[name]), b"")
@@ -347,7 +353,7 @@ class ObservationDecoder:
             tick=tick,
             now_s=now_s,
             snapshot=snapshot,
-            forecasts=Forecasts(runtimes, state.demand or (), state.mix),
+            forecasts=Forecasts(runtimes, state.demand or (), state.mix, state.colocation),
             kill_switch=kill_switch,
             elapsed_s=elapsed[0] if elapsed else float("nan"),
             **small,

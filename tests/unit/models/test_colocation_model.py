@@ -13,7 +13,9 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory.profiles import LoneProfile
 from models.colocation import LEAST_ROWS, Colocations, Observed, fitted, held_out_rates, rates_by, rule_rates
 from models.colocation_table import SCHEMA, read_pairs
+from tests.kits import core_world
 
+EMPTY = core_world.snapshot("1x1", ())
 TURNS = Mechanism.TIME_SLICING
 
 
@@ -47,7 +49,7 @@ def test_a_fit_serves_only_if_it_beats_the_rule_on_families_that_it_did_not_see(
         assert model.due(10.0) is None
         refusal = model.adopt(work.run())
         assert (refusal is None) is better, refusal
-        assert (model.serving is RULE) is not better
+        assert (model.forecast(11.0, EMPTY).colocation is RULE) is not better
     seen = rows(-0.4)
     rates = np.array([row.rate for row in seen])
     assert np.abs(held_out_rates(seen) - rates).mean() < 0.5 * np.abs(rule_rates(seen) - rates).mean()
