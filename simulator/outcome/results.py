@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simulator.outcome.fared import evictions, longest_waits, submitted_jobs, waited_s
 from simulator.outcome.idle_use import IdleUse
 from simulator.outcome.real_use import RealUse
+from simulator.outcome.shared_use import SharedUse
 from simulator.running.accounting import gpu_s
 from simulator.running.owed import longest
 from simulator.running.simulation import Simulated, bound_ratio
@@ -56,6 +57,7 @@ class Measured:
     use: Mapping[str, Mapping[str, Mapping[str, float | None]]] = field(default_factory=dict)
     idle: IdleUse | None = None  # None: no owner was away
     real_use: RealUse | None = None  # None: the activity of the work is not known
+    shared_use: SharedUse | None = None  # None: the stays of work on GPUs were not recorded
     checked: int = 0  # invariants checked elsewhere (replay, for example)
     violated: int = 0
     wall_s: float | None = None  # instead of the engine's own
@@ -132,6 +134,7 @@ def policy_result(
         "disruptions": _disruptions(simulated),
         "idle": _idle(measured.idle),
         "real_use": None if measured.real_use is None else asdict(measured.real_use),
+        "shared_use": None if measured.shared_use is None else asdict(measured.shared_use),
         "fragmentation": {
             "stranded_gpu_s": _finite(measured.stranded_gpu_s),
             "pools": dict(measured.fragmentation) or None,

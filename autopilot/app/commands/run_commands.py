@@ -202,16 +202,8 @@ def command_line() -> str:
 
 
 FIGURES: tuple[tuple[str, str, str], ...] = (
-    (
-        "real utilization until the last arrival",
-        "utilization.to_last_arrival.real_utilization_ratio",
-        "ratio",
-    ),
-    (
-        "useful utilization until the last arrival",
-        "utilization.to_last_arrival.useful_utilization_ratio",
-        "ratio",
-    ),
+    ("real utilization until the last arrival", "utilization.to_last_arrival.real_utilization_ratio", "ratio"),
+    ("useful utilization until the last arrival", "utilization.to_last_arrival.useful_utilization_ratio", "ratio"),
     ("total wait, mean", "jobs.total_wait_s_mean", "time"),
     ("total wait, longest", "jobs.longest_wait_s", "time"),
     ("allocated until the last arrival", "utilization.to_last_arrival.allocation_ratio", "ratio"),
@@ -235,6 +227,10 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("guarantee shortfall", "guarantees.owed_gpu_s", "gpu_time"),
     ("longest guarantee shortfall of a queue", "guarantees.longest_owed_s", "time"),
     ("work lost", "disruptions.lost_gpu_s", "gpu_time"),
+    ("stretch of batch work by sharing, mean", "shared_use.batch_stretch_mean", "number"),
+    ("stretch of batch work by sharing, p95", "shared_use.batch_stretch_p95", "number"),
+    ("slowdown of owners on shared GPUs, mean", "shared_use.owner_slowdown_mean", "number"),
+    ("slowdown of owners on shared GPUs, p95", "shared_use.owner_slowdown_p95", "number"),
     ("jobs that finished later than under the baseline", "fared_worse.worse", "count"),
     ("invariants violated", "invariants.violated", "count"),
     ("simulated in", "wall_s", "time"),

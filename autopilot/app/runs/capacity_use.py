@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from autopilot.app.runs.recorder import StayRecorder
+from autopilot.core.model.objects import Share
+from autopilot.core.model.snapshot import SloClass
 from simulator.outcome.idle_use import IdleUse, idle_use
 from simulator.outcome.real_use import RealUse, real_use
+from simulator.outcome.shared_use import SharedUse, shared_use
 from simulator.outcome.spans import sums_of
 from simulator.running.owners import Owners
 from simulator.running.simulation import Simulated
@@ -32,3 +36,14 @@ def measured_real_use(simulated: Simulated, stays: StayRecorder | None, queues: 
     guarantees = {queue.name: float(sum(queue.guarantee.values())) for queue in queues}
     gpus = simulated.cluster.hardware.capacity_milli / 1000
     return real_use(occupied, sums_of(stays.waiting, until_s), stays.offers(), guarantees, gpus, until_s)
+
+
+def measured_shared_use(simulated: Simulated, stays: StayRecorder | None) -> SharedUse | None:
+    """GPUs held, and the slowdown of the work that shares them; None without records."""
+    if stays is None:
+        return None
+    cluster, jobs = simulated.cluster, simulated.cluster.jobs
+    mine = [job for job in range(len(jobs)) if jobs.service[job] < 0]
+    owned = {job for job in mine if jobs.slo_class[job] == SloClass.INTERACTIVE or jobs.share[job] == Share.DEV}
+    finished = {job for job in mine if isfinite(cluster.end_s[job])}
+    return shared_use(stays.holds(), set(mine) - owned, owned, finished)

@@ -19,6 +19,7 @@ from autopilot.report.data import HEAT_NODES, HEAT_TIMES, Heat, Series, resample
 from simulator.outcome.real_use import Occupancy
 from simulator.outcome.results import Reservations
 from simulator.outcome.shareable import ALONE, Piece, Sharable, sharable_work
+from simulator.outcome.shared_use import Hold
 from simulator.running.owners import Absence
 from simulator.running.simulation import width_gpus
 from simulator.signals.behaviours import effective_level
@@ -134,6 +135,13 @@ class StayRecorder:
             stay = Occupancy(queue, from_s, ready_s, to_s, held, levels[job], away, active, useful, rule)
             found.append(stay)
         return found
+
+    def holds(self) -> list[Hold]:
+        """Every stay, with its GPUs and the pace of its work."""
+        return [
+            Hold(job, gpus, from_s, ready_s, to_s, None if pace is None else pace.rate, self._away.get(job, ()))
+            for (job, from_s, to_s, gpus, _), ready_s, pace in zip(self.stays, self._ready_s, self._paces, strict=True)
+        ]
 
     def _sharable(self) -> list[Sharable]:
         """What the rules of sharing say of each job, on the GPUs of most nodes."""

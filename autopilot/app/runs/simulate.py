@@ -12,7 +12,7 @@ import numpy as np
 from autopilot.app.decisions.decision_log import DecisionLog
 from autopilot.app.options import FULL_TELEMETRY_S, SimulateOptions
 from autopilot.app.runs.advised import DEFAULT_ADVICE, Advice, advise, check_advisors
-from autopilot.app.runs.capacity_use import measured_idle_use, measured_real_use
+from autopilot.app.runs.capacity_use import measured_idle_use, measured_real_use, measured_shared_use
 from autopilot.app.runs.group_use import group_use
 from autopilot.app.runs.metered import Metered
 from autopilot.app.runs.named import SHIPPED, PolicyValues, check_policies, scheduler_of, values_of
@@ -360,6 +360,7 @@ def _measured(
         alone_jct_s=alone,
         idle=measured_idle_use(simulated, stays, owners),
         real_use=measured_real_use(simulated, stays, queues),
+        shared_use=measured_shared_use(simulated, stays),
     )
 
 
