@@ -27,6 +27,7 @@ SCENARIO_NAMES = (
     "bursts",
     "crowded",
     "demo",
+    "demo-shared",
     "faulty",
     "flood",
     "fragmented",

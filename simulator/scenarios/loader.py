@@ -7,7 +7,8 @@ horizon: 24h                    # length of the synthetic work and requests; fau
 cluster: 4x8                    # a shape, the path of a cluster file, or its fields (pools, queues, reservations)
 jobs:                           # any of the three together
   file: {path: jobs.parquet, tenants: [a]}
-  synthetic: {load: 0.6, tenants: [a, b], max_duration: 8h, max_width: 32, users_per_tenant: 6, start_hour: 8}
+  synthetic: {load: 0.6, tenants: [a, b], max_duration: 8h, max_width: 32, users_per_tenant: 6, start_hour: 8,
+              trust: trusted, share: pair}    # of work of up to four GPUs; left out: not stated
   groups:
     - {kind: notebook, count: 20, tenants: [a], gpus: [1], duration: 3h, spread: 0.5, from: 0h, to: 8h}
     - kind: train

@@ -114,6 +114,8 @@ def _synthetic(place: Fields) -> SyntheticJobs | None:
         max_duration_s=seconds(inner, "max_duration", 1.0) if inner.get("max_duration") is not None else None,
         max_width=inner.whole("max_width", 1, MOST_WIDTH) if inner.get("max_width") is not None else None,
         start_hour=inner.number("start_hour", 0.0, 24.0, default=0.0),
+        trust=inner.text("trust", default="", allowed=BY_NAME["trust"].allowed),
+        share=inner.text("share", default="", allowed=BY_NAME["share"].allowed),
     )
     inner.done()
     return jobs

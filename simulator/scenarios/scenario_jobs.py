@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.contract.tree import MOST_SHARED_GPUS
 from autopilot.core.model.errors import InputError
 from simulator.running.faults import child_generator
 from simulator.traces.arrivals import generate_jobs
@@ -38,6 +39,10 @@ class SyntheticJobs:
     max_duration_s: float | None = None
     max_width: int | None = None
     start_hour: float = 0.0
+    trust: str = ""
+    share: str = ""
+    """of the jobs that may share, at most four GPUs wide: their image is their name, so jobs of one sweep behave alike;
+    "": none states it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,24 +113,31 @@ def scenario_jobs(
     if jobs is not None:
         parts.append(read_jobs(jobs.path, tenants=jobs.tenants))
     if synthetic is not None:
-        parts.append(
-            generate_jobs(
-                child_generator(seed, "jobs"),
-                cluster_gpus=cluster_gpus,
-                horizon_s=horizon_s,
-                load=synthetic.load,
-                tenants=synthetic.tenants,
-                users_per_tenant=synthetic.users_per_tenant,
-                max_duration_s=synthetic.max_duration_s,
-                max_width=synthetic.max_width,
-                start_hour=synthetic.start_hour,
-            )
+        made = generate_jobs(
+            child_generator(seed, "jobs"),
+            cluster_gpus=cluster_gpus,
+            horizon_s=horizon_s,
+            load=synthetic.load,
+            tenants=synthetic.tenants,
+            users_per_tenant=synthetic.users_per_tenant,
+            max_duration_s=synthetic.max_duration_s,
+            max_width=synthetic.max_width,
+            start_hour=synthetic.start_hour,
         )
+        parts.append(_declared(made, synthetic))
     for number, group in enumerate(groups):
         parts.append(_group(child_generator(seed, f"jobs/{number}/{group.kind}"), group, number))
     if len(parts) == 1 and not groups:
         return parts[0]
     return _merged(parts)
+
+
+def _declared(made: JobTrace, synthetic: SyntheticJobs) -> JobTrace:
+    if not synthetic.share:
+        return made
+    narrow = made.gpus <= MOST_SHARED_GPUS
+    trust, share = (np.where(narrow, word, "").astype(object) for word in (synthetic.trust, synthetic.share))
+    return replace(made, trust=trust, share=share, image=np.where(narrow, made.name, "").astype(object))
 
 
 def _group(rng: np.random.Generator, group: JobGroup, number: int) -> JobTrace:

@@ -150,6 +150,18 @@ def test_work_of_one_program_behaves_alike(tmp_path: Path) -> None:
     assert max(map(max, levels.values())) > 1.3 * min(map(min, levels.values()))
 
 
+def test_only_narrow_synthetic_work_declares_that_it_shares(tmp_path: Path) -> None:
+    """Work wider than four GPUs stays as drawn, and the draws are those without the declarations."""
+    plain = {"load": 2.0, "tenants": ["a"], "max_width": 16}
+    made, said = (
+        load_scenario(written(tmp_path, **{"jobs.groups": [], "jobs.synthetic": plain | more})).jobs(1)
+        for more in ({}, {"trust": "trusted", "share": "pair"})
+    )
+    assert made.duration_s.tolist() == said.duration_s.tolist()
+    found = set(zip((said.gpus <= 4).tolist(), said.trust.tolist(), said.share.tolist(), strict=True))
+    assert found == {(True, "trusted", "pair"), (False, "", "")}
+
+
 def test_jobs_and_cluster_may_be_files_beside_the_scenario(tmp_path: Path) -> None:
     """Relative paths start at the scenario file's folder, wherever the program runs."""
     (tmp_path / "jobs.csv").write_text("job_id,tenant,submit_s,duration_s,gpus\nx,a,0,60,2\n", encoding="utf-8")
@@ -240,7 +252,7 @@ def test_an_unknown_name_is_answered_with_the_list() -> None:
     """A mistyped scenario lists those that exist."""
     with pytest.raises(
         InputError,
-        match=r"neither a file nor a shipped scenario; did you mean demo.*demo.*quickstart",
+        match=r"neither a file nor a shipped scenario; did you mean demo.*demo.*pools",
     ):
         load_scenario("demmo")
 
