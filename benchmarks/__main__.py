@@ -38,6 +38,7 @@ BENCHMARKS = {
     "tenants": "many tenants against kueue and easy, on P12 and P10 (long)",
     "stops": "stops of one job for other work, on P1, P2, P12 and demo, and the cost of a bound (long)",
     "scenarios": "policies on the scenarios: waiting, real utilization and its bound, late requests, idle work (long)",
+    "sharing": "shared GPUs beside sharing off: useful utilization, slowdown, GPUs returned for the same work (long)",
     "approvals": "approvals of a simulated person: carried out, and their cost against acting at once (long)",
 }
 
