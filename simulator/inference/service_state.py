@@ -37,6 +37,7 @@ class Service:
         self.starting: dict[int, None] = {}  # holds GPUs, not serving yet
         self.ready: dict[int, None] = {}
         self.draining: dict[int, None] = {}  # takes no new requests
+        self.rates: dict[int, float] = {}  # of replicas on shared GPUs, over their full speed
         self.surplus: dict[int, None] = {}  # pending, no longer wanted, and the scheduler cannot forget it
         self.made = 0
         self.stopped = False  # somebody set it to zero: its autoscaler stands aside, as the original does

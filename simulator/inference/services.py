@@ -27,7 +27,7 @@ from simulator.inference.service_state import WINDOW_S, Service
 from simulator.inference.serving import serving_totals
 from simulator.inference.serving_records import Served, ServingTotals
 from simulator.running.engine import Engine
-from simulator.world.facts import REQUEUED, Ceiled, Floored, Scaled, Started, Stopped, Why
+from simulator.world.facts import REQUEUED, Ceiled, Floored, Paced, Scaled, Started, Stopped, Why
 from simulator.world.physics import IDEAL, Physics
 from simulator.world.placing import never_fits
 from simulator.world.work import Jobs, uid_of, uids_of
@@ -153,7 +153,22 @@ class ServiceFleet:
         del service.starting[job]
         service.ready[job] = None
         service.sim.set_replicas(now_s, len(service.ready))
+        self._set_rates(service, now_s)
         service.log_ready(now_s)
+
+    def on_paced(self, fact: Paced) -> None:
+        """A replica on shared GPUs goes on at another rate; one that halts serves what it holds at its last one."""
+        row = self._jobs.service[fact.job]
+        if row < 0 or fact.rate <= 0:
+            return
+        service = self._services[row]
+        service.rates[fact.job] = fact.rate
+        if fact.job in service.ready:
+            self._set_rates(service, fact.at_s)
+
+    def _set_rates(self, service: Service, now_s: float) -> None:
+        if service.rates:
+            service.sim.set_rates(now_s, [service.rates.get(job, 1.0) for job in service.ready])
 
     def on_stopped(self, fact: Stopped) -> None:
         """A replica left its GPUs: withdrawn by us, or by a fault or an eviction; then it waits again."""
@@ -163,9 +178,11 @@ class ServiceFleet:
         service, job = self._services[row], fact.job
         was_wanted = job in service.starting or job in service.ready
         service.starting.pop(job, None)
+        service.rates.pop(job, None)
         if job in service.ready:
             del service.ready[job]
             service.sim.lose(fact.at_s)
+            self._set_rates(service, fact.at_s)
             service.log_ready(fact.at_s)
         drained = job in service.draining
         service.draining.pop(job, None)
@@ -306,6 +323,7 @@ class ServiceFleet:
                 self._retire_drained(service, job, now_s)
             else:
                 self._engine.at(at_s, partial(self._retire_drained, service, job), essential=False)
+        self._set_rates(service, now_s)
         service.log_ready(now_s)
 
     def _retire_drained(self, service: Service, job: int, now_s: float) -> None:

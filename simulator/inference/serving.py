@@ -10,8 +10,11 @@ advanced by array operations, window by window, with no event per request. Resul
 on how the calls to `advance` cut the time: outcomes are equal to the last bit, sums are kept in
 whole microseconds.
 
+The slots of a replica that shares its GPUs go at its rate (`set_rates`): a request holds one for longer.
+
 What this leaves out: a slot's decode rate does not fall as the batch fills (give the rate of a
-full batch), routing is ideal (one queue for all replicas), no prefix cache.
+full batch), routing is ideal (one queue for all replicas), no prefix cache. Times of tokens take
+no notice of slower slots beyond the wait for one.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.model.errors import InputError, invariant
 from simulator.inference.requests import ArrivalSource, Floats, Ints
-from simulator.inference.serving_queue import LatencyCounts, fcfs_starts
+from simulator.inference.serving_queue import LatencyCounts, fcfs_starts, starts_at_rates
 from simulator.inference.serving_records import Counters, Served, ServiceSpec, ServingTotals, Windows
 from simulator.inference.token_times import TokenFigures, TokenTimes
 
@@ -48,6 +51,7 @@ class _Running(NamedTuple):
     start_s: Floats
     end_s: Floats
     draining: NDArray[np.bool_]
+    alone_s: Floats  # service at full speed
 
     def at(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> _Running:
         return _Running._make(column[rows] for column in self)
@@ -62,7 +66,9 @@ def _microseconds(times_s: Floats | float) -> int:
 
 _NO_TIMES: Floats = np.empty(0)
 _NO_BINS: Ints = np.empty(0, dtype=np.int64)
-_NOTHING_RUNS = _Running(np.empty(0, np.int64), _NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES, np.empty(0, dtype=np.bool_))
+_NOTHING_RUNS = _Running(
+    np.empty(0, np.int64), _NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES, np.empty(0, dtype=np.bool_), _NO_TIMES
+)
 
 
 class ServiceSim:
@@ -89,6 +95,7 @@ class ServiceSim:
         self.arrived = self.completed = self.violations = self.requeued = 0
         self._source, self._on_served = arrivals, on_served
         self._free_s: Floats = np.full(replicas * spec.slots, start_s)
+        self._rate: Floats | None = None  # of each slot, as `_free_s`; None: all at full speed
         self._waiting: deque[_Waiting] = deque()
         self._queue_depth = 0
         self._changed_s = start_s  # no waiting request may start before the latest change
@@ -210,11 +217,18 @@ class ServiceSim:
         while self._waiting:
             head = self._waiting.popleft()
             eligible_s = np.maximum(head.arrival_s, self._changed_s)
-            start_s, self._free_s = fcfs_starts(eligible_s, head.service_s, self._free_s, to_s)
+            hold_s = head.service_s
+            if self._rate is None:
+                start_s, self._free_s = fcfs_starts(eligible_s, hold_s, self._free_s, to_s)
+            else:
+                start_s, hold_s, self._free_s, self._rate = starts_at_rates(
+                    eligible_s, hold_s, self._free_s, self._rate, to_s
+                )
             count = len(start_s)
             first = _Waiting._make(column[:count] for column in head)
-            end_s = start_s + first.service_s
-            parts.append(_Running(*first, start_s, end_s, np.zeros(count, dtype=bool)))
+            hold_s, draining = hold_s[:count], np.zeros(count, dtype=bool)
+            end_s = start_s + hold_s
+            parts.append(_Running(first.seq, first.arrival_s, hold_s, start_s, end_s, draining, first.service_s))
             self._net_start_us += _microseconds(start_s)
             self._queue_depth -= count
             if count < len(head.seq):
@@ -287,10 +301,11 @@ class ServiceSim:
         slots, removed = self.spec.slots, self.replicas - ready
         self.replicas = ready
         if removed <= 0:
-            self._free_s = np.sort(np.concatenate([self._free_s, np.full(-removed * slots, now_s)]))
+            self._set_slots(np.append(self._free_s, np.full(-removed * slots, now_s)), self._rates(-removed * slots))
             self._step(self.now_s)
             return _NO_TIMES
-        leaving_s, self._free_s = np.split(self._free_s, [removed * slots])
+        leaving_s, left_s = np.split(self._free_s, [removed * slots])
+        self._set_slots(left_s, self._rates()[removed * slots :])
         busy_s = leaving_s[leaving_s > now_s]
         self._drained_s = np.concatenate([self._drained_s, busy_s])
         self._running.draining[self._on_ready_replicas()[: len(busy_s)]] = True
@@ -311,14 +326,47 @@ class ServiceSim:
         hit, kept = on_ready[gone], on_ready[~gone]
         idle = len(self._free_s) - len(on_ready)
         idle_gone = replicas * self.spec.slots - len(hit)
-        self._free_s = np.concatenate([self._free_s[idle_gone:idle], self._running.end_s[kept]])
+        rate = self._rates()
+        rate = np.append(rate[idle_gone:idle], rate[idle:][~gone])
+        self._set_slots(np.append(self._free_s[idle_gone:idle], self._running.end_s[kept]), rate)
         self.replicas -= replicas
         lost = self._running.at(np.sort(hit))
         self._running = self._running.at(np.delete(np.arange(self.in_service), hit))
         self._net_start_us -= len(hit) * _microseconds(self.now_s)
-        self._put_back(_Waiting(lost.seq, lost.arrival_s, lost.service_s))
+        self._put_back(_Waiting(lost.seq, lost.arrival_s, lost.alone_s))
         self._step(self.now_s)
         return len(hit)
+
+    def set_rates(self, now_s: float, rates: Sequence[float]) -> None:
+        """Each ready replica goes at its rate (above 0, over its full speed) from `now_s` on.
+
+        Slots of each replica are assumed to be spread evenly, as in `lose`: sorted by the time at which they get free.
+        """
+        invariant(len(rates) == self.replicas, f"service {self.spec.name}: {len(rates)} rates")
+        before = self._rates()
+        after = np.resize(np.array(rates, np.float64), len(before))
+        if (np.sort(before) == np.sort(after)).all():
+            return
+        self._change(now_s)
+        before = self._rates()
+        slower = before / after
+        rows = self._on_ready_replicas()
+        idle = len(before) - len(rows)
+        free_s = np.append(self._free_s[:idle], now_s + (self._free_s[idle:] - now_s) * slower[idle:])
+        self._running.service_s[rows] += free_s[idle:] - self._running.end_s[rows]
+        self._running.end_s[rows] = free_s[idle:]
+        self._set_slots(free_s, after)
+        self._step(self.now_s)
+
+    def _rates(self, more: int = 0) -> Floats:
+        """The rate of each slot, and of so many more at full speed."""
+        known = np.ones(len(self._free_s)) if self._rate is None else self._rate
+        return np.append(known, np.ones(more))
+
+    def _set_slots(self, free_s: Floats, rate: Floats) -> None:
+        order = np.lexsort((-rate, free_s))
+        self._free_s = free_s[order]
+        self._rate = None if (rate == 1.0).all() else rate[order]
 
     def _change(self, now_s: float) -> None:
         self.advance(now_s)

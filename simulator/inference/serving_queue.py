@@ -73,6 +73,37 @@ def fcfs_starts(eligible_s: Floats, service_s: Floats, free_s: Floats, to_s: flo
     return Started(np.concatenate(parts), free_s)
 
 
+class StartedAtRates(NamedTuple):
+    """The same with slots of several speeds: `hold_s` is how long each request holds its server; `rate` goes with
+    `free_s`.
+    """
+
+    start_s: Floats
+    hold_s: Floats
+    free_s: Floats
+    rate: Floats
+
+
+def starts_at_rates(eligible_s: Floats, service_s: Floats, free_s: Floats, rate: Floats, to_s: float) -> StartedAtRates:
+    """Starts on servers that go at these rates of their full speed; of those that get free at once the fastest takes
+    the request.
+    """
+    heap = [(free, -speed) for free, speed in zip(free_s.tolist(), rate.tolist(), strict=True)]
+    heapify(heap)
+    starts: list[float] = []
+    holds: list[float] = []
+    for eligible, service in zip(eligible_s.tolist(), service_s.tolist(), strict=True):
+        free, slow = heap[0]
+        start = max(eligible, free)
+        if start > to_s:
+            break
+        starts.append(start)
+        holds.append(service / -slow)
+        heapreplace(heap, (start + holds[-1], slow))
+    left = np.array(sorted(heap)).reshape(-1, 2)
+    return StartedAtRates(np.array(starts), np.array(holds), left[:, 0].copy(), -left[:, 1])
+
+
 def _by_heap(eligible_s: Floats, service_s: Floats, free_s: Floats, to_s: float) -> Started:
     heap = free_s.tolist()
     heapify(heap)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.snapshot import SLO_CLASS_NAMES
+from autopilot.core.model.snapshot import SLO_CLASS_NAMES, SloClass
 from simulator.signals.behaviours import BEHAVIOURS, F32, I8, Archetype, board_of, draw_jobs, effective_level
 from simulator.signals.noise import JOB, as_counter, mixed, stream_key, uniform
 from simulator.world.interference.rates import Sharer, draw
@@ -67,7 +67,10 @@ def busy_ratio(archetype: int, level: float) -> float:
 
 
 class DrawnLoads:
-    """The loads of the jobs of one run (`simulator.world.sharing.Loads`)."""
+    """The loads of the jobs of one run (`simulator.world.sharing.Loads`).
+
+    Pods of batch work declare themselves below normal priority for MPS [assumed]: they yield to other classes.
+    """
 
     def __init__(self, seed: int, jobs: Jobs) -> None:
         """Drawn when they are asked for; jobs may be added later."""
@@ -78,7 +81,8 @@ class DrawnLoads:
         """Its activity while it works."""
         archetype = self._drawn(job)
         level = float(effective_level(self._archetype[job : job + 1], self._level[job : job + 1])[0])
-        return Sharer(f"{self._seed}/{program_of(self._jobs, job)}", level, busy_ratio(archetype, level))
+        below = self._jobs.slo_class[job] == SloClass.BATCH
+        return Sharer(f"{self._seed}/{program_of(self._jobs, job)}", level, busy_ratio(archetype, level), below)
 
     def footprint_mib(self, job: int, gpu_model: str) -> float:
         """The memory that it holds on each of its GPUs."""

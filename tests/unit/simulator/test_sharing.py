@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -136,9 +137,11 @@ def test_the_threads_of_an_mps_client_are_capped_and_priority_protects() -> None
     heavy, other = Sharer("a", 0.9, 1.0), Sharer("b", 0.9, 1.0)
     assert rates_of([heavy], Sharing.MPS, 2, "H100-80GB") == [slice_rate(heavy, 0.5)]
     assert 0.4 < slice_rate(heavy, 0.25) < slice_rate(heavy, 0.5) < 0.9 or slice_rate(heavy, 0.25) < 0.4
-    plain, first = (rates_of([heavy, other], Sharing.MPS, 1, "A100-80GB", below) for below in ((), (False, True)))
+    pairs = ([heavy, other], [heavy, replace(other, below=True)])
+    plain, first = (rates_of(each, Sharing.MPS, 1, "A100-80GB") for each in pairs)
     assert first[0] > plain[0]
     assert first[1] < plain[1]
+    assert rates_of([replace(each, below=True) for each in pairs[0]], Sharing.MPS, 1, "A100-80GB") == plain
 
 
 def test_three_on_a_time_sliced_gpu_take_turns() -> None:
