@@ -72,6 +72,7 @@ def inventory_of(node: str, devices: Sequence[Device]) -> Inventory:
         sharing=np.full(1, Sharing.WHOLE, np.int8),
         replicas=np.ones(1, np.int32),
         sharing_offers=np.zeros(1, np.int64),
+        scrubbed_s=np.full(1, np.nan),
     )
     gpus = GpuTable(
         uuid=np.array([device.uuid for device in devices], dtype=object),

@@ -29,6 +29,7 @@ DOCS = (
     "operations",
     "playground",
     "limits",
+    "shared-gpus",
 )
 """Pages that tell what our own names mean."""
 

@@ -50,6 +50,9 @@ CONDEMNED = PREFIX + "condemned"
 OFFERED = PREFIX + "offered-back"
 """Annotation on nodes: nothing has needed it since long before this time (RFC 3339), so it may be removed."""
 
+SCRUBBED = PREFIX + "scrubbed-at"
+"""Annotation on nodes, by their owner: since then (seconds since 1970) all GPUs that were free there are scrubbed."""
+
 NUMA_POLICY = PREFIX + "numa-policy"
 """Label of nodes: the policy of the kubelet's topology manager (none, best-effort, restricted, single-numa-node)."""
 

@@ -95,6 +95,8 @@ REASONS: Mapping[Code, str] = {
     Code.PROTECTED_CLASS: "a victim belongs to a protected class",
     Code.OPTED_OUT: "the workload opted out",
     Code.NOT_PREEMPTIBLE: "a victim is not preemptible",
+    Code.UNSCRUBBED: "{value:GPU or MIG instance|GPUs or MIG instances} of its place may come from untrusted work of "
+    "another tenant, and its node does not state that they were scrubbed since",
     Code.MIN_RUNTIME: "a victim has run {value:s} (at least {threshold:s} are promised)",
     Code.STOPPED_OFTEN: "a victim was stopped {value:time|times} for other work (at most {threshold}); only contracts "
     "may stop it again",
@@ -273,6 +275,15 @@ def _first_victims(victims: Sequence[Victim]) -> str:
     return words + (f"; and {len(victims) - SHOWN_VICTIMS} more" if len(victims) > SHOWN_VICTIMS else "")
 
 
+def scrub_words(proposal: Proposal) -> list[str]:
+    """The hint to scrub what another tenant leaves, as a clause; [] without one."""
+    scrub = proposal.change.scrub
+    if scrub is None:
+        return []
+    how = "its engine resets them by making them anew" if scrub.resettable else "its engine cannot reset them"
+    return [f"scrub or verify before: up to {scrub.slots} of these had another tenant last, {how}"]
+
+
 class Answer(StrEnum):
     """Outcome of a proposal."""
 
@@ -306,7 +317,7 @@ def answer_of(proposal: Proposal, halted: str = "") -> Answer:
 
 def proposal_words(proposal: Proposal, _decision: Decision | None = None) -> str:
     """One line: the reason for a proposal, and each refusing guard with its reason."""
-    words = "; ".join([case_words(proposal, fields_of(proposal)), *side_effect_words(proposal)])
+    words = "; ".join([case_words(proposal, fields_of(proposal)), *side_effect_words(proposal), *scrub_words(proposal)])
     if answer_of(proposal) == Answer.RECOMMENDED:
         held = held_words(proposal)
         return f"{words}; {held}" if held else words

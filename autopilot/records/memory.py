@@ -21,9 +21,9 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
 from autopilot.records.variants import memory_of
 
-SCHEMA = "gpu-autopilot/memory/7"
-READ = (SCHEMA, "gpu-autopilot/memory/6", "gpu-autopilot/memory/5")
-"""Files of earlier schemas lack the slice of profiles; those of 5 have the fields of all slices side by side
+SCHEMA = "gpu-autopilot/memory/8"
+READ = (SCHEMA, *(f"gpu-autopilot/memory/{number}" for number in (7, 6, 5)))
+"""Files of earlier schemas lack slices; those of 5 have the fields of all slices side by side
 (autopilot/records/variants.py).
 """
 

@@ -11,13 +11,15 @@ journal did (`as_recorded`). A slice that the memory lacked begins empty.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, make_dataclass
+from dataclasses import fields, make_dataclass, replace
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from autopilot.core.capabilities.verbs import CHANGES, OPERATIONS
+from autopilot.core.effects.admit import AdmitChange, AdmitOperation
+from autopilot.core.effects.pipeline import PipelineChange
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.verb import Change, Operation
 
@@ -25,8 +27,18 @@ TABLES: Mapping[type, Mapping[str, type[Any]]] = {Change: CHANGES, Operation: OP
 """The classes of each base class, by kind."""
 
 ADDED: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
-    Change: {"cordon": {"reason": ""}, "offer": {"reason": ""}, "provision": {"provisioning_class": ""}},
-    Operation: {"ceiling": {"had": -1, "gpus": float("nan"), "owner": ""}, "recut": {"pool": ""}},
+    Change: {
+        "cordon": {"reason": ""},
+        "offer": {"reason": ""},
+        "provision": {"provisioning_class": ""},
+        "admit": {"scrub": None},
+        "pipeline": {"scrub": None},
+    },
+    Operation: {
+        "ceiling": {"had": -1, "gpus": float("nan"), "owner": ""},
+        "recut": {"pool": ""},
+        "admit": {"scrub": None},
+    },
 }
 """Fields that records of earlier versions lack, with the value for unknown: by base class, kind and field."""
 
@@ -92,12 +104,21 @@ FLAT: Mapping[str, str] = {
 }
 """The fields of a memory of schema 2 in their order, each with its slice; "" for a field without one."""
 
-SINCE_4 = ("profiles",)
-"""Slices that a memory of schema 3 lacks."""
+LACKS: Mapping[int, frozenset[str]] = {3: frozenset({"profiles", "holders"}), 4: frozenset({"holders"})}
+"""Slices that a memory of an earlier schema lacks."""
 
-_Third = make_dataclass(
-    "_Third", [each.name for each in fields(ControllerMemory) if each.name not in SINCE_4], frozen=True, slots=True
-)
+_EARLIER: Mapping[int, type[Any]] = {
+    schema: make_dataclass(
+        f"_Schema{schema}", [each.name for each in fields(ControllerMemory) if each.name not in lacks], frozen=True
+    )
+    for schema, lacks in LACKS.items()
+}
+_HINTED: tuple[type[Any], ...] = (AdmitChange, PipelineChange, AdmitOperation)
+_UNHINTED: Mapping[type[Any], type[Any]] = {
+    kind: make_dataclass(kind.__name__, [each.name for each in fields(kind) if each.name != "scrub"], frozen=True)
+    for kind in _HINTED
+}
+"""Deeds as records before schema 5 had them: without the hint to scrub."""
 _Flat = make_dataclass("_Flat", FLAT, frozen=True, slots=True)
 _VALUES = attrgetter(*(".".join(filter(None, (slice_, name))) for name, slice_ in FLAT.items()))
 
@@ -136,8 +157,9 @@ def memory_of(plain: Any) -> ControllerMemory:
     schema = plain.get("schema", known) if isinstance(plain, dict) else known
     if schema == FLAT_SCHEMA:
         plain = _sliced(plain)
-    elif schema not in {3, known}:
-        raise msgspec.ValidationError(f"memory of schema {schema!r}: this version knows {FLAT_SCHEMA}, 3 and {known}")
+    elif schema not in {*LACKS, known}:
+        read = ", ".join(map(str, (FLAT_SCHEMA, *LACKS)))
+        raise msgspec.ValidationError(f"memory of schema {schema!r}: this version knows {read} and {known}")
     return msgspec.convert(plain, ControllerMemory, dec_hook=decoded)
 
 
@@ -151,6 +173,34 @@ def _sliced(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_recorded(memory: ControllerMemory) -> Any:
     """A memory in the form of its schema."""
+    if memory.schema == ControllerMemory().schema:
+        return memory
+    memory = _unhinted(memory)
     if memory.schema == FLAT_SCHEMA:
         return _Flat(*_VALUES(memory))
-    return _Third(*(getattr(memory, each.name) for each in fields(_Third))) if memory.schema == 3 else memory
+    return _of(_EARLIER[memory.schema], memory)
+
+
+def _of(kind: type[Any], record: Any) -> Any:
+    return kind(*(getattr(record, each.name) for each in fields(kind)))
+
+
+def _unhinted(memory: ControllerMemory) -> Any:
+    """A memory with the deeds of before schema 5."""
+
+    def shorn(deed: Any) -> Any:
+        return _of(_UNHINTED[type(deed)], deed) if type(deed) in _UNHINTED else deed
+
+    in_flight = {
+        key: replace(each, instruction=replace(each.instruction, operation=shorn(each.instruction.operation)))
+        for key, each in memory.effects.in_flight.items()
+    }
+    shown = {
+        key: replace(each, proposal=replace(each.proposal, change=shorn(each.proposal.change)))
+        for key, each in memory.people.open_proposals.items()
+    }
+    return replace(
+        memory,
+        effects=replace(memory.effects, in_flight=in_flight),
+        people=replace(memory.people, open_proposals=shown),
+    )

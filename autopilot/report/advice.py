@@ -19,6 +19,7 @@ FIELD_OF: dict[Code, str] = {
     Code.PAUSED: "pause.length_s",
     Code.STORM: "storms.per_hour",
     Code.PROTECTED_CLASS: "protection.classes",
+    Code.UNSCRUBBED: "tenancy.require_scrub",
     Code.MIN_RUNTIME: "protection.min_runtime_s",
     Code.STOPPED_OFTEN: "protection.most_stops",
     Code.DWELL: "hysteresis.dwell_s",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +21,7 @@ from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.parts import NO_PARTS, Parts, parts_of
 from collectors.kubernetes.serving import GROUPED, LEADER_SETS, SET_NAME, answers, clique_set_of, serves
-from collectors.kubernetes.wire import NOTHING, Meta, Pod, PodSpec, seconds_of
+from collectors.kubernetes.wire import NOTHING, Meta, Pod, PodSpec, noted_s, seconds_of
 from collectors.kueue.wire import Workload
 
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -182,22 +181,13 @@ def _noted(meta: Meta) -> Noted:
     saved, beat = meta.note(SAVED), meta.note(HEARTBEAT)
     if not saved and not beat:
         return SILENT
-    saved_s, beat_s = _time_s(saved), _time_s(beat)
+    saved_s, beat_s = noted_s(saved), noted_s(beat)
     unread = tuple(
         (name.partition("/")[2], f"{name}={shown(text)} is no time in seconds since 1970; it does not count")
         for name, text, at_s in ((HEARTBEAT, beat, beat_s), (SAVED, saved, saved_s))
         if text and at_s is None
     )
     return Noted(saved_s if saved_s is not None and saved_s > 0 else None, beat_s, unread)
-
-
-def _time_s(text: str) -> float | None:
-    """A finite number; None for none."""
-    try:
-        at_s = float(text)
-    except ValueError:
-        return None
-    return at_s if isfinite(at_s) else None
 
 
 def uid_of(gang: Gang) -> str:

@@ -341,6 +341,7 @@ class Nodes:
             sharing=[each.sharing for each in facts],
             replicas=[each.replicas for each in facts],
             sharing_offers=[offers_of(self.objects[each.name], self.configs) if each.turns else 0 for each in facts],
+            scrubbed_s=[nodes.scrubbed_s(self.objects[each.name]) for each in facts],
         )
         return table
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, nan
 from typing import Any
 
-from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
+from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY, SCRUBBED
 from autopilot.contract.node_conditions import BAD, harmless
 from autopilot.contract.notes import read_json, read_record, shown
 from autopilot.contract.words_to_stay import stays
@@ -25,7 +25,7 @@ from collectors.kubernetes.node_sharing import sharing_of, turns
 from collectors.kubernetes.notices import announced
 from collectors.kubernetes.products import PRODUCT, first_label, model_by_labels, same_model
 from collectors.kubernetes.sharing import NONE, Layer, layer_of, shared_by, unread
-from collectors.kubernetes.wire import Node, condition
+from collectors.kubernetes.wire import Node, condition, noted_s
 
 BY_MIG_MANAGER = 1 << MIG_SCOPES.index("node")
 MOST_GPUS = 72
@@ -248,10 +248,18 @@ def facts_of(
     )
 
 
+def scrubbed_s(node: Node) -> float:
+    """When its owner stated that all that is free of it is scrubbed; NaN: not stated, or no time."""
+    at_s = noted_s(node.metadata.note(SCRUBBED))
+    return nan if at_s is None else at_s
+
+
 def _told(node: Node, layer: Layer, bad: Collection[tuple[str, str]], recut: int) -> Iterator[tuple[str, str]]:
     """Declarations of others on the node that bar or limit new work."""
     if layer.barred:
         yield "sharing", layer.barred
+    if (text := node.metadata.note(SCRUBBED)) and noted_s(text) is None:
+        yield "report", f"{SCRUBBED}={shown(text)} is no time in seconds since 1970; it does not count"
     for each in node.status.conditions or ():
         if (each.type, each.status) in bad:
             text, why = f"its condition {each.type} is {each.status} ({shown(each.reason)})", ""

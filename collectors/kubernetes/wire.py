@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
+from math import isfinite
 from typing import Annotated, Any
 
 import msgspec
@@ -120,6 +121,15 @@ def _is_kept(annotation: str) -> bool:
 def seconds_of(at: datetime | None) -> float:
     """A time in seconds since 1970; 0 for None."""
     return at.timestamp() if at is not None else 0.0
+
+
+def noted_s(text: str) -> float | None:
+    """The time in an annotation, in seconds since 1970; None if it is no finite number."""
+    try:
+        at_s = float(text)
+    except ValueError:
+        return None
+    return at_s if isfinite(at_s) else None
 
 
 class Object(Struct):

@@ -58,8 +58,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
             "offers",
         )
     }
-    zones: dict[str, int] = {}
-    island = leaf = block = 0
+    zones, island, leaf, block = dict[str, int](), 0, 0, 0
     for code, pool in enumerate(spec.pools):
         count = pool.nodes
         digits = max(3, len(str(count - 1)))
@@ -105,6 +104,7 @@ def _nodes(spec: ClusterSpec, names: Names) -> NodeTable:
         sharing=np.array(columns["sharing"], np.int8),
         replicas=np.array(columns["replicas"], np.int32),
         sharing_offers=np.array(columns["offers"], np.int64),
+        scrubbed_s=np.full(total, np.nan),
     )
 
 

@@ -88,6 +88,7 @@ def _nodes(count: int, per_node: int, overrides: Mapping[str, Sequence[Any]]) ->
         "sharing": 0 * row,
         "replicas": 0 * row + 1,
         "sharing_offers": 0 * row,
+        "scrubbed_s": np.nan * row,
     }
     columns.update(overrides)
     columns["labels"] = np.array(columns["labels"], np.uint8).reshape(len(row), -1)  # a byte holds eight labels

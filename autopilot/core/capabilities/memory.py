@@ -12,6 +12,7 @@ from autopilot.core.effects.intentions import intention_timers_s, keep_intention
 from autopilot.core.effects.ledger import enter_stops, follow_ledger, ledger_timers_s
 from autopilot.core.effects.lifecycle import effect_timers_s, enter_effects, follow_effects
 from autopilot.core.effects.pipelined import drop_declined, enter_starts, start_timers_s
+from autopilot.core.effects.scrubbing import remember_holders
 from autopilot.core.geometry.follow import enter_recuts, follow_recuts, recut_timers_s
 from autopilot.core.idle.follow import enter_steps, remember_idle, settle_notices
 from autopilot.core.intake.commands import command_timers_s, expire_rejections, remember_open_proposals
@@ -167,6 +168,12 @@ CAPABILITIES: tuple[Capability, ...] = (
         ("profiles",),
         "anywhere: it reads its own slice",
         absorb=remember_profiles,
+    ),
+    Capability(
+        "holders",
+        ("holders",),
+        "anywhere: it reads its own slice",
+        absorb=remember_holders,
     ),
     Capability(
         "intentions",

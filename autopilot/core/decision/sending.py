@@ -33,6 +33,7 @@ from autopilot.core.effects.draft import Case, Draft, Eviction, VerbDraft
 from autopilot.core.effects.evict import EvictChange, EvictDraft
 from autopilot.core.effects.named import object_of
 from autopilot.core.effects.pipelined import Lookup, shows
+from autopilot.core.effects.scrubbing import to_scrub
 from autopilot.core.effects.side_effects import side_effects
 from autopilot.core.geometry import drain
 from autopilot.core.guards.base import Check
@@ -40,7 +41,7 @@ from autopilot.core.idle.ladder import rungs
 from autopilot.core.model.identity import rows_by_uid, shape_digest
 from autopilot.core.model.memory.effects import InFlight
 from autopilot.core.model.memory.starts import Part, PipelinedStart
-from autopilot.core.model.objects import SideEffect, SubjectKind
+from autopilot.core.model.objects import Scrub, SideEffect, SubjectKind
 from autopilot.core.model.records import (
     About,
     Change,
@@ -169,6 +170,11 @@ class Sender:
         ledger.restore(saved)
         return found
 
+    def scrub(self, part: Part) -> Scrub | None:
+        """What of the place of a part must be scrubbed."""
+        row, layout = self.names.workload.get(part.uid), self.names.layout(part.slots)
+        return None if row is None or layout is None else to_scrub(self.ctx, row, layout)
+
     # --- starts -----------------------------------------------------------------------------------
 
     def _start(
@@ -207,7 +213,11 @@ class Sender:
             evidence=(),
             resent=origin.proposal_id,
         )
-        change = GrowChange(slots=slots) if variant is GrowDraft else AdmitChange(slots=slots, side_effects=takes)
+        change = (
+            GrowChange(slots=slots)
+            if variant is GrowDraft
+            else AdmitChange(slots=slots, side_effects=takes, scrub=to_scrub(ctx, row, layout))
+        )
         refusal = self._ask(self._proposal(origin, draft, change), draft)
         return refusal or self._quota(row, layout, has, len(more.gpu))
 

@@ -101,7 +101,7 @@ def follow(
         if ended is not None:
             memory = ended
             continue
-        leaving = [_with_quota(start, sender) for start in starts if codes[start[2].instruction.id] is None]
+        leaving = [_at_last(start, sender) for start in starts if codes[start[2].instruction.id] is None]
         memory = _with_starts(memory, _held_back(followed, starts, codes), leaving, observation.now_s, policy)
         memory, sent = _send_again(memory, again, ctx, policy)
         ctx = replace(ctx, memory=memory)
@@ -224,11 +224,11 @@ def _start(
     )
 
 
-def _with_quota(start: _Start, sender: Sender) -> _Start:
-    """The admission of a part with the work whose quota it may take."""
+def _at_last(start: _Start, sender: Sender) -> _Start:
+    """The admission of a part with the work whose quota it may take, and with what to scrub."""
     pipelined, part, entry = start
     effect = entry.instruction
-    operation = effect.operation.borrowing(sender.side_effects(part))
+    operation = effect.operation.at_last(sender.side_effects(part), sender.scrub(part))
     return pipelined, part, replace(entry, instruction=replace(effect, operation=operation))
 
 

@@ -8,10 +8,11 @@ from typing import ClassVar, Final, Literal
 
 from autopilot.core.effects.draft import WaitingDraft
 from autopilot.core.effects.named import slots_of
+from autopilot.core.effects.scrubbing import to_scrub
 from autopilot.core.effects.side_effects import passed, side_effects
 from autopilot.core.effects.taking import start_on
 from autopilot.core.model.identity import shape_digest
-from autopilot.core.model.objects import SideEffect, Slot, Subject, Taken, Victim
+from autopilot.core.model.objects import Scrub, SideEffect, Slot, Subject, Taken, Victim
 from autopilot.core.model.records import Evidence, Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot, State
 from autopilot.core.model.verb import START, Change, Operation, World
@@ -31,6 +32,7 @@ class AdmitChange(Change):
     slots: tuple[Slot, ...] = field()
     score_terms: tuple[Evidence, ...] = ()
     side_effects: tuple[SideEffect, ...] = ()
+    scrub: Scrub | None = None
     kind: Literal["admit"] = field(default=KIND, init=False)
 
     @property
@@ -40,7 +42,8 @@ class AdmitChange(Change):
 
     def operation(self, *, fills_gap: bool) -> Operation:
         """The start."""
-        return AdmitOperation(slots=self.slots, backfill=fills_gap, quota_from=quota_from(self.side_effects))
+        quota = quota_from(self.side_effects)
+        return AdmitOperation(slots=self.slots, backfill=fills_gap, quota_from=quota, scrub=self.scrub)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,7 @@ class AdmitOperation(Operation):
     backfill: bool = False  # it leaves when a reservation is due
     moved: bool = False  # it was stopped to start here
     quota_from: Mapping[str, str] = field(default_factory=dict)  # waiting work whose quota it may take: names by uid
+    scrub: Scrub | None = None
     kind: Literal["admit"] = field(default=KIND, init=False)
 
     @property
@@ -60,9 +64,9 @@ class AdmitOperation(Operation):
         """It starts."""
         return True
 
-    def borrowing(self, effects: Iterable[SideEffect]) -> Operation:
-        """The same with the quota taken by the start."""
-        return replace(self, quota_from=quota_from(effects))
+    def at_last(self, effects: Iterable[SideEffect], scrub: Scrub | None) -> Operation:
+        """The same with the quota taken by the start, and what to scrub before it."""
+        return replace(self, quota_from=quota_from(effects), scrub=scrub)
 
     def seen(self, subject: Subject, world: World) -> bool:
         """The workload has started, or started again since."""
@@ -94,7 +98,8 @@ class AdmitDraft(WaitingDraft):
         """The start, and the losses of waiting work to it."""
         layout = self.fit.layout
         effects = side_effects(ctx, self.row, layout) + passed(ctx, self.action, self.row, layout)
-        return AdmitChange(slots=slots_of(ctx, layout), score_terms=self.fit.terms, side_effects=effects)
+        scrub = to_scrub(ctx, self.row, layout)
+        return AdmitChange(slots=slots_of(ctx, layout), score_terms=self.fit.terms, side_effects=effects, scrub=scrub)
 
     def shown(self, change: Change, snapshot: ClusterSnapshot) -> str:
         """The request and the GPUs of each node; a person does not choose the nodes."""

@@ -7,9 +7,10 @@ from typing import ClassVar, Final, Literal
 
 from autopilot.core.effects.draft import Eviction, Gain, Outlook, WaitingDraft
 from autopilot.core.effects.named import slots_of, victims_of
+from autopilot.core.effects.scrubbing import to_scrub
 from autopilot.core.effects.side_effects import passed, side_effects
 from autopilot.core.effects.taking import make_room, start_on
-from autopilot.core.model.objects import SideEffect, Slot, Victim
+from autopilot.core.model.objects import Scrub, SideEffect, Slot, Victim
 from autopilot.core.model.records import Evidence, Proposal
 from autopilot.core.model.verb import START, Change
 from autopilot.core.placement.shapes import Fit
@@ -29,6 +30,7 @@ class PipelineChange(Change):
     victims: tuple[Victim, ...] = field()
     score_terms: tuple[Evidence, ...] = ()
     side_effects: tuple[SideEffect, ...] = ()
+    scrub: Scrub | None = None
     kind: Literal["pipeline"] = field(default=KIND, init=False)
 
     @property
@@ -72,8 +74,13 @@ class PipelineDraft(WaitingDraft):
         """The start, its victims, and the losses of waiting work to it."""
         layout, victims = self.fit.layout, victims_of(self, ctx)
         effects = side_effects(ctx, self.row, layout, self.taken) + passed(ctx, self.action, self.row, layout)
-        slots = slots_of(ctx, layout)
-        return PipelineChange(slots=slots, victims=victims, score_terms=self.fit.terms, side_effects=effects)
+        return PipelineChange(
+            slots=slots_of(ctx, layout),
+            victims=victims,
+            score_terms=self.fit.terms,
+            side_effects=effects,
+            scrub=to_scrub(ctx, self.row, layout),
+        )
 
     def stand(self, ctx: Context, proposal: Proposal, *, accepted: bool) -> tuple[Victim, ...]:
         """The victims leave, and the gang takes its place."""

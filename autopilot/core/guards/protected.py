@@ -1,5 +1,7 @@
 """Work with protection is no victim: protected classes, opted-out work, work declared as not preemptible.
 
+Opted-out work does not start. With `tenancy.require_scrub`, what a tenant has left is protected from the next one.
+
 Protection reaches as far as the guarantee of the queue and is fixed at the start (core/quota/protection.py). An owner
 takes lent GPUs back by contract. Without a contract, work that saves too slowly is no victim either.
 """
@@ -25,7 +27,7 @@ def yielding(draft: Draft, ctx: Context) -> frozenset[int]:
     return ctx.quota.yielding if draft.contract and draft.case.takes is StopReason.RECLAIM else frozenset()
 
 
-def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
+def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     """Judge each victim; evictions by contract are bound too. Backfilled work is always preemptible.
 
     The verdict on an exempt case names the overridden protection.
@@ -33,6 +35,9 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     work = ctx.observation.snapshot.workloads
     if draft.deed.starts_now and work.excluded[draft.row]:
         return deny(NAME, Code.OPTED_OUT, 1.0, "workloads opted out", 0.0)
+    scrub = proposal.change.scrub
+    if ctx.policy.tenancy.require_scrub and draft.deed.starts_now and scrub is not None:
+        return deny(NAME, Code.UNSCRUBBED, float(scrub.slots), "GPUs or MIG instances of another tenant", 0.0)
     exempt = draft.case.exempt
     against: list[Code] = []  # the overridden protections
     for row in draft.victims:

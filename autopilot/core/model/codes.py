@@ -68,6 +68,7 @@ class Code(StrEnum):
     PROTECTED_CLASS = "protected_class"
     OPTED_OUT = "opted_out"
     NOT_PREEMPTIBLE = "not_preemptible"
+    UNSCRUBBED = "unscrubbed"  # its place was another tenant's (tenancy.require_scrub)
     MIN_RUNTIME = "min_runtime"
     STOPPED_OFTEN = "stopped_often"  # a victim was stopped for other work as often as policy allows
     DWELL = "dwell"

@@ -128,6 +128,14 @@ class SchedulerQuota(IntEnum):
     STAYS = 3  # it is reserved, and cannot be taken
 
 
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """What of the place of a start untrusted work of another tenant had last (core/effects/scrubbing.py)."""
+
+    slots: int  # GPUs and MIG instances, at most
+    resettable: bool  # its engine can reset all of them: it destroys MIG instances and makes them anew
+
+
 class Taken(StrEnum):
     """The loss of waiting work to a start."""
 

@@ -126,6 +126,7 @@ class NodeTable:
     sharing: I8  # objects.Sharing, as its labels and its offer prove it
     replicas: I32  # shares of each of its GPUs; 1: whole
     sharing_offers: I64  # configurations to which its engine can turn it: bit set over Names.sharing_configs
+    scrubbed_s: F64  # when all that was free of it was last stated to be scrubbed; NaN: not stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +385,7 @@ _UNKNOWN = (
     "checkpoint_write_s", "restart_s", "lost_gpu_s", "stale_since_s", "stale_grace_s", "reclaim_at_s",
     "floor_until_s", "load_ratio", "recent_rps", "recent_violation_ratio", "ttft_objective_s", "itl_objective_s",
     "ttft_p99_s", "itl_p99_s", "recent_ttft_violation_ratio", "recent_itl_violation_ratio", "tokens_per_s",
-    "wake_rps", "wake_age_s", "ceiling_until_s",
+    "wake_rps", "wake_age_s", "ceiling_until_s", "scrubbed_s",
 )  # fmt: skip
 UNSTATED: dict[str, Any] = {  # values of columns without a statement; 0, "" or False for all others
     **dict.fromkeys(_UNKNOWN, np.nan),

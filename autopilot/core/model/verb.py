@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from autopilot.core.model.errors import invariant
-from autopilot.core.model.objects import Evidence, SideEffect, Slot, Subject, SubjectKind, Victim
+from autopilot.core.model.objects import Evidence, Scrub, SideEffect, Slot, Subject, SubjectKind, Victim
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import ClusterSnapshot, ServiceTable
 from autopilot.core.model.stops import Save, StopReason
@@ -58,6 +58,11 @@ class Verb:
     def slots(self) -> tuple[Slot, ...]:
         """All slots that the workload holds afterwards, where it starts, grows or shrinks."""
         return ()
+
+    @property
+    def scrub(self) -> Scrub | None:
+        """What of its slots must be scrubbed, or verified to be, before it starts work there."""
+        return None
 
     @property
     def replicas(self) -> int | None:
@@ -215,8 +220,8 @@ class Operation(Verb):
         """The same without time to save."""
         return self
 
-    def borrowing(self, effects: Iterable[SideEffect]) -> Operation:
-        """The same with the quota that the start takes."""
+    def at_last(self, effects: Iterable[SideEffect], scrub: Scrub | None) -> Operation:
+        """The same with what is known when its victims have left: the quota that it takes, and what to scrub."""
         return self
 
     def seen(self, subject: Subject, world: World) -> bool:

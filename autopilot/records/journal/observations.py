@@ -121,6 +121,7 @@ _LATER: dict[tuple[str, str], Any] = {
     ("nodes", "sharing"): np.int8(Sharing.WHOLE),
     ("nodes", "replicas"): np.int32(1),
     ("nodes", "sharing_offers"): np.int64(0),
+    ("nodes", "scrubbed_s"): np.float64("nan"),
     ("queues", "guarantee_kept"): np.int8(0),
     ("services", "role"): np.int8(ServingRole.WHOLE),
     ("services", "part_of"): np.int32(-1),

@@ -13,6 +13,7 @@ from autopilot.core.model.memory.budget import BudgetMemory
 from autopilot.core.model.memory.effects import EffectsMemory
 from autopilot.core.model.memory.geometry import GeometryMemory
 from autopilot.core.model.memory.halt import HaltMemory
+from autopilot.core.model.memory.holders import HoldersMemory
 from autopilot.core.model.memory.idle import IdleMemory
 from autopilot.core.model.memory.intake import IntakeMemory
 from autopilot.core.model.memory.losses import LossesMemory
@@ -34,7 +35,7 @@ from autopilot.core.model.times import Time
 class ControllerMemory:
     """The whole of it: small, persisted and versioned."""
 
-    schema: int = 4
+    schema: int = 5
     edition: int = 1  # of the shipped policies when this installation began (autopilot/policies/editions.py)
     tick: int = -1
     now_s: Time = float("-inf")
@@ -57,6 +58,7 @@ class ControllerMemory:
     idle: IdleMemory = field(default_factory=IdleMemory)
     intake: IntakeMemory = field(default_factory=IntakeMemory)
     profiles: ProfilesMemory = field(default_factory=ProfilesMemory)
+    holders: HoldersMemory = field(default_factory=HoldersMemory)
 
 
 @dataclass(frozen=True, slots=True)

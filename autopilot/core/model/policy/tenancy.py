@@ -53,6 +53,13 @@ class Tenancy:
             "as a GPU. The rule sets of Kueue always count it as a GPU"
         ),
     ] = False
+    require_scrub: Annotated[
+        bool,
+        Doc(
+            "work starts on what untrusted work of another tenant had last only once its node states that this was "
+            "scrubbed or verified (annotation `gpu-autopilot.io/scrubbed-at`); false: the start has a hint"
+        ),
+    ] = False
     usage_half_life_s: Annotated[
         float,
         Interval(ge=0, le=366 * DAY_S),

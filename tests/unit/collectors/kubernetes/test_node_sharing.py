@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import pytest
@@ -120,3 +121,14 @@ def test_a_node_whose_configuration_somebody_else_chose_is_not_turned(ours: str,
     seen["metadata"]["annotations"] = {"gpu-autopilot.io/sharing-config": ours} if ours else {}
     inventory, _ = Seen(seen, options=Options(sharing=CONFIGS)).tables()
     assert inventory.nodes.sharing_offers.tolist() == [offers]
+
+
+@pytest.mark.parametrize(("text", "at_s", "gaps"), [("", nan, 0), ("1700000000", 1.7e9, 0), ("yesterday", nan, 1)])
+def test_its_owner_states_when_it_was_scrubbed(text: str, at_s: float, gaps: int) -> None:
+    """In seconds since 1970, as `date +%s` writes it; anything else does not count, and a gap says so."""
+    given = node("n1", 8)
+    given["metadata"]["annotations"] = {"gpu-autopilot.io/scrubbed-at": text} if text else {}
+    batch = Seen(given).batch()
+    assert batch.inventory is not None
+    assert batch.inventory.nodes.scrubbed_s.tolist() == pytest.approx([at_s], nan_ok=True)
+    assert len([each for each in reasons(batch, "report") if "is no time in seconds" in each]) == gaps
