@@ -31,7 +31,7 @@ from urllib.parse import quote
 PREFIX = "gpu-autopilot.io/"
 REQUEST = PREFIX + "checkpoint-request"  # JSON: id, deadline (seconds since 1970, or RFC 3339)
 ACK = PREFIX + "checkpoint-ack"  # JSON: id, step, path, at (seconds since 1970)
-HEARTBEAT, MODEL_FLOPS = PREFIX + "heartbeat", PREFIX + "model-flops-s"  # time of the newest step (s), and its FLOP/s
+HEARTBEAT, STEP, MODEL_FLOPS = PREFIX + "heartbeat", PREFIX + "step", PREFIX + "model-flops-s"  # time, number, FLOP/s
 LAST_CHECKPOINT, PAUSED = PREFIX + "last-checkpoint", PREFIX + "paused"  # seconds since 1970; "true" at a boundary
 EXIT_STOPPED = 143  # 128 + SIGTERM: exit status of a program stopped before its end. 0 completes its Job
 ANNOTATIONS_FILE, ACCOUNT_FOLDER = "/etc/podinfo/annotations", "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -159,8 +159,7 @@ class _Writer:
     """Sends annotations in a daemon thread. Its queue holds one value of each: a newer value replaces an older one."""
 
     def __init__(self, send: Callable[[Mapping[str, str]], bool]) -> None:
-        self._send = send
-        self._changed = threading.Condition()
+        self._send, self._changed = send, threading.Condition()
         self._queue: dict[str, str] = {}
         self._attempts, self._sending, self._at_once = 0, False, False
         self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
@@ -211,8 +210,7 @@ class Trainer:
     def __init__(self, environment: Mapping[str, str] = os.environ, now_s: Callable[[], float] = time.time) -> None:
         self._now_s = now_s
         self._file = AnnotationsFile(environment.get("GPU_AUTOPILOT_ANNOTATIONS", ANNOTATIONS_FILE))
-        self._pod = OwnPod(environment)
-        self._metrics_file = environment.get("GPU_AUTOPILOT_METRICS_FILE", "")
+        self._pod, self._metrics_file = OwnPod(environment), environment.get("GPU_AUTOPILOT_METRICS_FILE", "")
         self._lock, self._writer = threading.RLock(), _Writer(self._send)
         self._requests: list[Request | None] = [None, None]  # by the HTTP hook, and by annotation
         self._answered, self._warned = set[str](), set[str]()  # ids of requests; texts
@@ -276,8 +274,7 @@ class Trainer:
     def post(self, request: Request) -> bool:
         """A request received in another way than by annotation. False while another one waits."""
         with self._lock:
-            waiting = self.request()
-            taken = waiting is None or waiting.id == request.id
+            taken = getattr(self.request(), "id", request.id) == request.id
             self._requests[0] = request if taken else self._requests[0]
             return taken
 
@@ -343,8 +340,7 @@ class Trainer:
     def save_started(self, step: int) -> None:
         """Report the begin of an asynchronous save, the answer to the waiting request. Until its end none is due."""
         with self._lock:
-            waiting = self.request()
-            self._saving = (int(step), waiting.id if waiting else "", self.grace_left_s() < math.inf)
+            self._saving = (int(step), getattr(self.request(), "id", ""), self.grace_left_s() < math.inf)
 
     def save_failed(self) -> None:
         """Report the end of the asynchronous save without a checkpoint: it is due again."""
@@ -398,12 +394,15 @@ class Trainer:
         return self._writer.flush(timeout_s)
 
     def _beat(self) -> dict[str, str]:
-        return {HEARTBEAT: f"{self._step_at_s:.3f}", **({MODEL_FLOPS: f"{self._flops:g}"} if self._flops > 0 else {})}
+        flops = {MODEL_FLOPS: f"{self._flops:g}"} if self._flops > 0 else {}
+        return {HEARTBEAT: f"{self._step_at_s:.3f}", STEP: f"{self._step}", **flops}
 
     def _send(self, values: Mapping[str, str]) -> bool:
         problem = self._pod.annotate(values)
+        if " 403" in problem and STEP in values:  # a policy from before there were steps refuses them, and all beside
+            problem = self._pod.annotate({name: each for name, each in values.items() if name != STEP})
         if problem:
-            there = f"; {self._metrics_file} has it" if self._metrics_file else ""
+            there = self._metrics_file and f"; {self._metrics_file} has it"
             self._warn(f"cannot annotate the pod: {problem}{there}")
         return not problem
 

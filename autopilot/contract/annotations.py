@@ -71,6 +71,10 @@ HEARTBEAT = PREFIX + "heartbeat"
 """Annotation on pods: time of the trainer's last progress, in seconds since 1970."""
 HEARTBEAT_OLD_S = 300.0
 """Heartbeats are written once a minute: after this time the work hangs, or does not train any more."""
+STEP = PREFIX + "step"
+"""Annotation on pods: number of the step of the heartbeat."""
+PAUSED = PREFIX + "paused"
+"""Annotation on pods: `"true"` while the program waits at a step boundary because it was asked to."""
 MODEL_FLOPS = PREFIX + "model-flops-s"
 """Annotation on pods: model FLOP/s of all GPUs of the pod; it counts while the heartbeat is fresh."""
 
@@ -116,6 +120,8 @@ REPORTED = frozenset(
         CHECKPOINT_PORT,
         CHECKPOINT_PATH,
         HEARTBEAT,
+        STEP,
+        PAUSED,
         MODEL_FLOPS,
     )
 )

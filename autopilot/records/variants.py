@@ -3,9 +3,9 @@
 The field `kind` selects the class of a deed. msgspec decodes no union of dataclasses. The annotation of such a field is
 therefore a plain base class, and `decoded` is the `dec_hook` of every decoder that meets one.
 
-A memory of schema 2 had all fields side by side, one of schema 3 lacked slices. `memory_of` puts each field into its
-slice, and keeps the number: a replay compares memories by a digest, so it writes the memory of an old journal as that
-journal did (`as_recorded`). A slice that the memory lacked begins empty.
+A memory of schema 2 had all fields side by side, one of schema 3 lacked slices, one of schema 4 the pace of profiles.
+`memory_of` puts each field into its slice, and keeps the number: a replay compares memories by a digest, so it writes
+the memory of an old journal as that journal did (`as_recorded`). What the memory lacked begins empty, or unknown.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from autopilot.core.capabilities.verbs import CHANGES, OPERATIONS
 from autopilot.core.effects.admit import AdmitChange, AdmitOperation
 from autopilot.core.effects.pipeline import PipelineChange
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.profiles import LoneProfile
 from autopilot.core.model.verb import Change, Operation
 
 TABLES: Mapping[type, Mapping[str, type[Any]]] = {Change: CHANGES, Operation: OPERATIONS}
@@ -119,6 +120,11 @@ _UNHINTED: Mapping[type[Any], type[Any]] = {
     for kind in _HINTED
 }
 """Deeds as records before schema 5 had them: without the hint to scrub."""
+_PACE = frozenset({"steps_hz", "steps_spread_ratio"})
+_PACELESS = make_dataclass(
+    "LoneProfile", [each.name for each in fields(LoneProfile) if each.name not in _PACE], frozen=True
+)
+"""A profile as records before schema 5 had it: without the pace of its program."""
 _Flat = make_dataclass("_Flat", FLAT, frozen=True, slots=True)
 _VALUES = attrgetter(*(".".join(filter(None, (slice_, name))) for name, slice_ in FLAT.items()))
 
@@ -186,7 +192,7 @@ def _of(kind: type[Any], record: Any) -> Any:
 
 
 def _unhinted(memory: ControllerMemory) -> Any:
-    """A memory with the deeds of before schema 5."""
+    """A memory with the deeds and the profiles of before schema 5."""
 
     def shorn(deed: Any) -> Any:
         return _of(_UNHINTED[type(deed)], deed) if type(deed) in _UNHINTED else deed
@@ -199,8 +205,13 @@ def _unhinted(memory: ControllerMemory) -> Any:
         key: replace(each, proposal=replace(each.proposal, change=shorn(each.proposal.change)))
         for key, each in memory.people.open_proposals.items()
     }
+    profiles: Any = {
+        model: {kind: _of(_PACELESS, each) for kind, each in kinds.items()}
+        for model, kinds in memory.profiles.profiles.items()
+    }
     return replace(
         memory,
         effects=replace(memory.effects, in_flight=in_flight),
         people=replace(memory.people, open_proposals=shown),
+        profiles=replace(memory.profiles, profiles=profiles),
     )

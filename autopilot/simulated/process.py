@@ -31,6 +31,7 @@ from simulator.serving.http import Exposition, cluster_app
 from simulator.serving.served import ServedCluster, Unattended
 from simulator.serving.servers import Servers
 from simulator.signals.occupants import Occupants
+from simulator.signals.paces import Paces
 from simulator.signals.programs import DrawnLoads
 from simulator.specs.advance_spec import advance_table
 from simulator.world.physics import PHYSICS
@@ -74,7 +75,8 @@ def serve_world(
     queues, queue_of_tenant = queue_table(world.spec.queues, cluster)
     reserved = advance_table(world.spec.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
     table = services.table if services is not None else None
-    whole = ClusterCollector(cluster, queues, queue_of_tenant, table, reserved)
+    paces = Paces(cluster, world.seed)
+    whole = ClusterCollector(cluster, queues, queue_of_tenant, table, reserved, paces)
     generator = generator_of(world.seed, faults)
     scale = services.set_floor if services is not None else None
     served = ServedCluster(

@@ -149,8 +149,9 @@ def row_of(gang: Gang, cluster: Cluster, holding: Sequence[PodFacts], end: End, 
         "stale_since_s": short_since_s(gang, stated.least, holding, now_s),
         "lacking_pods": lacking_pods(gang, stated.members, stated.least, holding),
         "last_checkpoint_s": cluster.heartbeats.last_checkpoint_s(holding, now_s),
-        "checkpoint_on_request": stated.values["checkpoint_on_request"]
-        and cluster.heartbeats.saves(gang.key, holding, now_s),
+        "checkpoint_on_request": cluster.heartbeats.saves(gang.key, holding, now_s)
+        and stated.values["checkpoint_on_request"],
+        "steps_per_s": cluster.heartbeats.steps_per_s(holding, now_s),
         "preemptible": stated.preemptible
         and not daemon
         and not cluster.budget(gang)

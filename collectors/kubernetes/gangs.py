@@ -14,11 +14,12 @@ from typing import NamedTuple
 import msgspec
 
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
-from autopilot.contract.annotations import HEARTBEAT, PLACEMENT
+from autopilot.contract.annotations import HEARTBEAT, PAUSED, PLACEMENT, STEP
 from autopilot.contract.notes import shown
 from autopilot.contract.words_to_stay import stays
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
+from collectors.kubernetes.pace import Beats
 from collectors.kubernetes.parts import NO_PARTS, Parts, parts_of
 from collectors.kubernetes.serving import GROUPED, LEADER_SETS, SET_NAME, answers, clique_set_of, serves
 from collectors.kubernetes.wire import NOTHING, Meta, Pod, PodSpec, noted_s, seconds_of
@@ -52,10 +53,11 @@ CLASS = PREFIX + "slo-class"
 
 
 class Noted(NamedTuple):
-    """Times reported by a pod by annotation, in seconds since 1970; None: not reported."""
+    """Reports of a pod by annotation, times in seconds since 1970; None: not reported."""
 
     saved_s: float | None = None  # it completed its newest checkpoint
     beat_s: float | None = None  # it last made progress
+    step: float | None = None  # number of its step then; None also while it pauses
     unread: tuple[tuple[str, str], ...] = ()  # annotations with an unreadable time, as notes
 
 
@@ -83,6 +85,7 @@ class PodFacts:
     claimed: Claimed = UNCLAIMED  # the part of `ask` by resource claims
     parts: Parts = NO_PARTS  # the parts of GPUs in `ask`, by a layer that shares them
     fronted: bool = False  # a Service, a route or a pool leads requests to it
+    beats: Beats = ()  # its heartbeats with a step, for its pace
 
 
 @dataclass(slots=True)
@@ -182,12 +185,13 @@ def _noted(meta: Meta) -> Noted:
     if not saved and not beat:
         return SILENT
     saved_s, beat_s = noted_s(saved), noted_s(beat)
+    step = None if meta.note(PAUSED) == "true" else noted_s(meta.note(STEP))
     unread = tuple(
         (name.partition("/")[2], f"{name}={shown(text)} is no time in seconds since 1970; it does not count")
         for name, text, at_s in ((HEARTBEAT, beat, beat_s), (SAVED, saved, saved_s))
         if text and at_s is None
     )
-    return Noted(saved_s if saved_s is not None and saved_s > 0 else None, beat_s, unread)
+    return Noted(saved_s if saved_s is not None and saved_s > 0 else None, beat_s, step, unread)
 
 
 def uid_of(gang: Gang) -> str:

@@ -1,4 +1,4 @@
-"""Reports of training programs: heartbeats and checkpoints, by annotation of their pods or by metric.
+"""Reports of training programs: heartbeats, steps and checkpoints, by annotation of their pods or by metric.
 
 Work with an old heartbeat answers no request for a checkpoint. If annotation and metric disagree, the older time
 counts, so that nothing makes a stop look cheaper than it is.
@@ -7,12 +7,13 @@ counts, so that nothing makes a stop look cheaper than it is.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from math import inf, nan
+from math import inf, isnan, nan
 from typing import Protocol, runtime_checkable
 
 from autopilot.contract.annotations import HEARTBEAT_OLD_S
 from autopilot.core.intake.contain import EARLY_S
 from collectors.kubernetes.gangs import PodFacts
+from collectors.kubernetes.pace import rate_of
 from collectors.training import NOBODY, NOTHING, Pod, Told
 
 
@@ -58,6 +59,18 @@ class Heartbeats:
         else:
             self._old.discard(key)
         return old_at_s >= now_s
+
+    def steps_per_s(self, holding: Collection[PodFacts], now_s: float) -> float:
+        """The pace of the slowest of its pods that report steps, by annotation, to three digits; NaN: unknown.
+
+        Unknown where one of them has an old heartbeat, or reported for less than `PACE_S` since it paused or went back.
+        """
+        rates = [
+            rate_of(each.beats) if -EARLY_S <= now_s - each.beats[-1].at_s <= HEARTBEAT_OLD_S else nan
+            for each in holding
+            if each.beats
+        ]
+        return nan if not rates or any(map(isnan, rates)) else float(f"{min(rates):.3g}")
 
     def grown_old(self, now_s: float) -> list[str]:
         """The gangs whose heartbeat has grown old since; each once."""

@@ -62,5 +62,6 @@ _UNKNOWN: Mapping[str, Any] = {
     "trust": 0,
     "share": 0,
     "image": "",
+    "steps_per_s": nan,
 }
 """The columns of a row of work with nothing known but its GPUs."""

@@ -20,6 +20,7 @@ from collectors.kubernetes.gangs import Gang, PodFacts, alias_of, aliases_of, po
 from collectors.kubernetes.held_rows import held_values
 from collectors.kubernetes.inventory import Nodes
 from collectors.kubernetes.job_wire import Job
+from collectors.kubernetes.pace import with_beat
 from collectors.kubernetes.placed import Holdings
 from collectors.kubernetes.queue_tree import QueueTree
 from collectors.kubernetes.rows import RowTable, member_table
@@ -238,6 +239,7 @@ class Gangs:
         if before is not None and before.key != key:
             self._leave(before)
         found.key = key
+        found.beats = with_beat(before.beats if before is not None else (), found.noted.beat_s, found.noted.step)
         self.pods[uid] = found
         gang = self._gang(key, name[0], found.name)
         gang.pods[uid] = found

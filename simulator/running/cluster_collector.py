@@ -27,6 +27,7 @@ from autopilot.core.model.snapshot import (
     WorkloadTable,
     empty,
 )
+from simulator.signals.paces import Paces
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Declared, GpuChanged, NodeChanged, Recut, Recutting, Stopped, Turned, Why, Withdrawn
 from simulator.world.work import uid_of, uids_of
@@ -50,11 +51,15 @@ class ClusterCollector:
         queue_of_tenant: dict[str, int],
         services: Callable[[float], ServiceTable] | None = None,
         advance: AdvanceTable | None = None,
+        paces: Paces | None = None,
     ) -> None:
-        """`services` returns the services' table at a time; None: no services. `advance`: the advance reservations."""
+        """`services` returns the services' table at a time; None: no services. `advance`: the advance reservations.
+
+        `paces`: what training programs report; None: nothing.
+        """
         self._advance: AdvanceTable = empty(AdvanceTable) if advance is None else advance
         self.cluster, self.queues, self._queue_of_tenant = cluster, queues, queue_of_tenant
-        self._services = services
+        self._services, self._paces = services, paces
         self._inventory: Inventory = cluster.inventory
         self._stale = False
         self._ended: list[int] = []
@@ -254,6 +259,7 @@ class ClusterCollector:
             trust=static["trust"],
             share=static["share"],
             image=static["image"],
+            steps_per_s=self._paces.steps_per_s(rows, now_s) if self._paces else np.full(len(rows), np.nan),
         )
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:

@@ -42,6 +42,7 @@ from simulator.running.oracle import Oracle
 from simulator.running.patchy import FaultyCollector, PatchyCollector
 from simulator.running.turn import ControllerScheduler
 from simulator.signals.occupants import Occupants
+from simulator.signals.paces import Paces
 from simulator.signals.signal_faults import SignalFaults
 from simulator.signals.telemetry import TelemetryGenerator
 from simulator.signals.telemetry_entities import TelemetryFaults
@@ -148,7 +149,8 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
     """Wire the controller to `cluster`; the engine gets the scheduler."""
     queues, queue_of_tenant = queue_table(managed.queues, cluster, managed.policy.rules)
     reserved = advance_table(managed.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
-    whole = ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved)
+    paces = Paces(cluster, managed.seed) if managed.telemetry != "off" else None
+    whole = ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved, paces)
     seen: Collector = PatchyCollector(whole, managed.faults.view) if managed.faults else whole
     collectors = [seen if managed.signals is None else FaultyCollector(seen, managed.signals)]
     occupants = None

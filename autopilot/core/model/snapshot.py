@@ -216,6 +216,7 @@ class WorkloadTable:
     trust: I8  # objects.Trust
     share: I8  # objects.Share
     image: Texts  # digest or name of the image of its main container; "": unknown
+    steps_per_s: F64  # pace of its program by its last five minutes; NaN: not reported, or not for as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +386,7 @@ _UNKNOWN = (
     "checkpoint_write_s", "restart_s", "lost_gpu_s", "stale_since_s", "stale_grace_s", "reclaim_at_s",
     "floor_until_s", "load_ratio", "recent_rps", "recent_violation_ratio", "ttft_objective_s", "itl_objective_s",
     "ttft_p99_s", "itl_p99_s", "recent_ttft_violation_ratio", "recent_itl_violation_ratio", "tokens_per_s",
-    "wake_rps", "wake_age_s", "ceiling_until_s", "scrubbed_s",
+    "wake_rps", "wake_age_s", "ceiling_until_s", "scrubbed_s", "steps_per_s",
 )  # fmt: skip
 UNSTATED: dict[str, Any] = {  # values of columns without a statement; 0, "" or False for all others
     **dict.fromkeys(_UNKNOWN, np.nan),

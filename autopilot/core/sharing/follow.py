@@ -1,4 +1,4 @@
-"""Lone profiles: what each kind of work does on a GPU that it has to itself.
+"""Lone profiles: what each kind of work does, and how fast, on a GPU that it has to itself.
 
 All work is looked at once in `LOOK_S`, at multiples of it, over a window of the same length, so ticks in between change
 nothing. Only a whole GPU is learned from whose only holder ran on it during all of the window, known to hold that GPU,
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import floor, isnan
+from math import floor, isnan, nan, sqrt
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class Seen:
     kind: str
     peak_mib: float
     ratios: Mapping[str, float]
+    steps_hz: float  # mean over the work whose GPUs are all alone
+    steps_spread_ratio: float  # standard deviation over it, of the mean
 
 
 def remember_profiles(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
@@ -80,7 +82,8 @@ def learned(known: ProfilesMemory, snapshot: ClusterSnapshot, now_s: float, poli
 def seen_alone(snapshot: ClusterSnapshot, now_s: float, policy: Policy) -> tuple[Seen, ...]:
     """What the window of a look shows of each kind of work alone, in the order of models and kinds."""
     telemetry, held = snapshot.telemetry, snapshot.placements
-    rows = np.flatnonzero(alone_mask(snapshot, now_s) & trusted_mask(snapshot, policy)[held.gpu])
+    alone = alone_mask(snapshot, now_s) & trusted_mask(snapshot, policy)[held.gpu]
+    rows = np.flatnonzero(alone)
     if not len(rows):
         return ()
     at, gpu = telemetry.windows_s.index(LOOK_S), held.gpu[rows]
@@ -93,6 +96,8 @@ def seen_alone(snapshot: ClusterSnapshot, now_s: float, policy: Policy) -> tuple
         "duty_ratio": _known("duty_ratio", snapshot, at, gpu),
         "power_ratio": _known("power_w", snapshot, at, gpu) / np.array([limit_w(str(model)) for model in models]),
     }
+    paces = snapshot.workloads.steps_per_s.copy()
+    paces[held.workload[~alone]] = np.nan
     peak_mib = _known("fb_used_mib", snapshot, at, gpu, highest=True)
     measured = ~np.isnan(peak_mib) & ~(np.isnan(values["sm_ratio"]) & np.isnan(values["duty_ratio"]))
     kinds = {row: kind_of(snapshot, row) for row in set(held.workload[rows[measured]].tolist())}
@@ -103,7 +108,8 @@ def seen_alone(snapshot: ClusterSnapshot, now_s: float, policy: Policy) -> tuple
     for (model, kind), group in groupby(sorted(keys), key=lambda key: key[:2]):
         mine = np.array([each for _, _, each in group])
         ratios = {name: _mean(column[mine]) for name, column in values.items()}
-        found.append(Seen(model, kind, float(peak_mib[mine].max()), ratios))
+        pace = paces[np.unique(held.workload[rows[mine]])]
+        found.append(Seen(model, kind, float(peak_mib[mine].max()), ratios, *_mean_pace(pace[pace > 0.0])))
     return tuple(found)
 
 
@@ -144,17 +150,41 @@ def _mean(values: F64) -> float:
     return min(float(known.mean()), 1.0) if len(known) else float("nan")
 
 
+def _mean_pace(known: F64) -> tuple[float, float]:
+    if not len(known):
+        return nan, nan
+    mean = float(known.mean())
+    return mean, float(known.std()) / mean
+
+
 def _with(known: LoneProfile | None, seen: Seen, now_s: float) -> LoneProfile:
     """A profile with one look more. Means are kept to 1e-4: telemetry is not better."""
     if known is None or now_s - known.seen_s > OLDEST_S:
-        return LoneProfile(seen.peak_mib, LOOK_S, now_s, **{name: round(seen.ratios[name], 4) for name in RATIOS})
+        ratios = {name: round(seen.ratios[name], 4) for name in RATIOS}
+        return LoneProfile(seen.peak_mib, LOOK_S, now_s, **ratios, **_paces(None, seen, 1.0))
     alone_s = min(known.alone_s + LOOK_S, REMEMBERED_S)
     weight = LOOK_S / alone_s
     ratios = {}
     for name in RATIOS:
         old, new = getattr(known, name), seen.ratios[name]
         ratios[name] = old if isnan(new) else round(new if isnan(old) else old + weight * (new - old), 4)
-    return LoneProfile(max(known.peak_mib, seen.peak_mib), alone_s, now_s, **ratios)
+    paces = _paces(known, seen, weight)
+    return LoneProfile(max(known.peak_mib, seen.peak_mib), alone_s, now_s, **ratios, **paces)
+
+
+def _paces(known: LoneProfile | None, seen: Seen, weight: float) -> dict[str, float]:
+    """Mean pace and its spread with one look more: the exponentially weighted mean and variance."""
+    if known is None or isnan(known.steps_hz):
+        return _rounded(seen.steps_hz, seen.steps_spread_ratio)
+    if isnan(seen.steps_hz):
+        return _rounded(known.steps_hz, known.steps_spread_ratio)
+    off = seen.steps_hz / known.steps_hz - 1.0
+    variance = (1.0 - weight) * (known.steps_spread_ratio**2 + weight * off**2) + weight * seen.steps_spread_ratio**2
+    return _rounded(known.steps_hz * (1.0 + weight * off), sqrt(variance))
+
+
+def _rounded(pace: float, spread: float) -> dict[str, float]:
+    return {"steps_hz": float(f"{pace:.4g}"), "steps_spread_ratio": round(spread, 4)}
 
 
 def _bounded(profiles: Mapping[str, Mapping[str, LoneProfile]], now_s: float) -> dict[str, dict[str, LoneProfile]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.checkpoint import ACK, HEARTBEAT, LAST_CHECKPOINT, MODEL_FLOPS, REQUEST, Trainer, read_request
+from autopilot.checkpoint import ACK, HEARTBEAT, LAST_CHECKPOINT, MODEL_FLOPS, REQUEST, STEP, Trainer, read_request
 from examples.checkpoint_training import train
 from tests.kits.podinfo_kit import request_text
 from tests.kits.trainer_kit import World, world_of_the_docs
@@ -125,6 +125,7 @@ def test_without_the_right_the_answer_is_a_metric(world: World, caplog: pytest.L
     )
     assert job.flush()
     assert float(world.annotations(pod)[HEARTBEAT]) == pytest.approx(world.now_s(), abs=1.0)
+    assert world.annotations(pod)[STEP] == "42"
     job.heartbeat(43, model_flops_s=4.1e14)
     assert job.flush()
     assert float(world.annotations(pod)[MODEL_FLOPS]) == 4.1e14

@@ -19,6 +19,7 @@ from autopilot.core.idle.notify import Notify
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.effects import EffectsMemory, InFlight
+from autopilot.core.model.memory.profiles import LoneProfile, ProfilesMemory
 from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.stops import Save, StopReason
@@ -172,3 +173,15 @@ def test_a_memory_of_an_unknown_schema_is_an_error() -> None:
     """It is not read as an empty one."""
     with pytest.raises(msgspec.ValidationError, match="memory of schema 9: this version knows 2, 3, 4 and 5"):
         memory_of({"schema": 9})
+
+
+def test_the_profiles_of_schema_4_have_no_pace() -> None:
+    """They are read with an unknown one, and a replay writes them as their journal did."""
+    lone = LoneProfile(9.0, 600.0, 5.0, steps_hz=2.0, steps_spread_ratio=0.1)
+    memory = ControllerMemory(profiles=ProfilesMemory({"H100": {"kind": lone}}, 5.0))
+    old = memory_bytes(replace(memory, schema=4))
+    assert b"steps" in memory_bytes(memory)
+    assert b"steps" not in old
+    read = read_memory(old)
+    assert (read.schema, repr(read.profiles.profiles["H100"]["kind"])) == (4, repr(LoneProfile(9.0, 600.0, 5.0)))
+    assert memory_bytes(read) == old

@@ -25,6 +25,8 @@ class LoneProfile:
     dram_ratio: float = UNKNOWN
     duty_ratio: float = UNKNOWN  # time in which the engine is busy (DCGM_FI_PROF_GR_ENGINE_ACTIVE)
     power_ratio: float = UNKNOWN
+    steps_hz: float = UNKNOWN  # mean pace of its program, steps per second (WorkloadTable.steps_per_s)
+    steps_spread_ratio: float = UNKNOWN  # standard deviation of that pace over its mean
 
 
 @dataclass(frozen=True, slots=True)

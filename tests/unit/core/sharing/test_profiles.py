@@ -183,3 +183,22 @@ def test_a_memory_keeps_profiles_and_reads_what_had_none() -> None:
     old = read_memory(msgspec.msgpack.encode(body | {"schema": 3}))
     assert old.profiles == ProfilesMemory()
     assert memory_bytes(old) == memory_bytes(replace(memory, schema=3))
+
+
+def test_the_pace_alone_is_kept_with_its_spread() -> None:
+    """Work that holds also a shared GPU has none; a kind whose works differ has a wide spread; silence keeps it."""
+    both = works("b", 2, (2, 3))
+    snap = measured(snapshot("5x1", [works("a1", 1, (0,)), works("a2", 1, (1,)), both, works("c", 1, (4,))]))
+    snap.workloads.steps_per_s[:] = [2.0, 3.0, 4.0, np.nan]
+    snap.nodes.replicas[3] = 2
+    found = look(snap)
+    assert (found["a#"].steps_hz, found["a#"].steps_spread_ratio) == (2.5, 0.2)
+    assert math.isnan(found["b"].steps_hz)
+    assert math.isnan(found["c"].steps_hz)
+    known = learned(ProfilesMemory(), snap, NOW_S, Policy())
+    snap.workloads.steps_per_s[:] = np.nan
+    assert look(snap, NOW_S + LOOK_S, known)["a#"].steps_hz == 2.5
+    snap.workloads.steps_per_s[:2] = 3.5
+    again = look(snap, NOW_S + LOOK_S, known)["a#"]
+    assert again.steps_hz == 3.0
+    assert again.steps_spread_ratio == pytest.approx(math.sqrt(0.5 * (0.04 + 0.5 * 0.16)), abs=1e-4)
