@@ -46,6 +46,7 @@ from autopilot.core.model.ports import (
     Leadership,
     MemoryStore,
     PolicySource,
+    Profiled,
     Recalling,
     Worker,
 )
@@ -105,6 +106,7 @@ class Controller:
             {id(each): each for each in wiring.actuators.values() if isinstance(each, Following)}.values()
         )
         self._fitting = frozenset(id(each) for each in wiring.forecasters if isinstance(each, Fitting))
+        self._profiled = frozenset(id(each) for each in wiring.forecasters if isinstance(each, Profiled))
         self._fits: dict[str, Fit] = {}  # ended fits, by owner, not yet adopted
         self._term: int | None = None  # fence of the term of `memory`
         self._begin()
@@ -265,6 +267,8 @@ class Controller:
             self._fits[ended.owner] = ended  # kept until its owner adopts it: that may fail at this tick
         for forecaster in self._wiring.forecasters:
             try:
+                if id(forecaster) in self._profiled:
+                    cast("Profiled", forecaster).know(self.memory.profiles)
                 forecaster.update(now_s, snapshot)
                 if id(forecaster) in self._fitting:
                     gaps += self._fit(cast("Fitting", forecaster), now_s)

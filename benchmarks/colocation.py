@@ -26,8 +26,9 @@ from autopilot.core.hardware.idle_power import limit_w
 from autopilot.core.model.colocation import RULE, Mechanism, Pair
 from autopilot.core.model.memory.profiles import LoneProfile
 from autopilot.core.sharing.colocation import ADMIT_RATE, Part
+from autopilot.core.sharing.sharers import Observed
 from benchmarks.kit import ROOT, data_folder, judged, options, table, write_json
-from models.colocation import OPTIMISTIC_RATE, Observed, held_out_rates, proved, rule_rates
+from models.colocation import OPTIMISTIC_RATE, held_out_rates, proved, rule_rates
 from models.colocation_table import read_pairs
 
 SHIPPED = ROOT / "simulator" / "world" / "interference"

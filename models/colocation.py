@@ -16,9 +16,10 @@ import numpy as np
 
 from autopilot.core.model.colocation import RULE, Colocation, Mechanism, Pair
 from autopilot.core.model.forecast import Forecasts
-from autopilot.core.model.memory.profiles import LoneProfile
+from autopilot.core.model.memory.profiles import ProfilesMemory
 from autopilot.core.model.snapshot import F64, ClusterSnapshot
-from autopilot.core.sharing.colocation import WHOLE, Part, Prediction, Sharer, compared_uses, predicted_rates
+from autopilot.core.sharing.colocation import Prediction, Sharer, compared_uses, predicted_rates
+from autopilot.core.sharing.sharers import PACE_S, Observed, observed_pairs
 from models.backtest import CaseLosses, FreshRng, GateRules, GateVerdict, Scores, judge
 
 NAME = "colocation"
@@ -51,23 +52,6 @@ RULES = GateRules(primary=("error",), best_ratio=0.98)
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What one sharer did beside another, or on an instance (`other` None): `rate` relative to alone, clipped to 1.
-
-    `family` and `other_family` are what is held out together: programs of one kind in other sizes.
-    """
-
-    pair: Pair
-    own: LoneProfile
-    other: LoneProfile | None
-    rate: float
-    family: str
-    other_family: str = ""
-    part: Part = WHOLE
-    at_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Proof:
     """A challenger, and the verdict on it."""
 
@@ -96,7 +80,12 @@ class Colocations:
 
     def __init__(self, rng: FreshRng, champion: Colocation = RULE) -> None:
         self._rng, self._rows, self._fitted_rows = rng, list[Observed](), 0
+        self._profiles, self._look_s = ProfilesMemory(), float("-inf")
         self.serving = champion
+
+    def know(self, profiles: ProfilesMemory) -> None:
+        """What work does alone (port `Profiled`)."""
+        self._profiles = profiles
 
     def learn(self, row: Observed) -> None:
         """Keep what was observed. A rate that is not finite, or of work without a usable profile, teaches nothing."""
@@ -106,7 +95,11 @@ class Colocations:
                 del self._rows[:MOST_ROWS]
 
     def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
-        """A snapshot alone shows no rate relative to alone: `learn` takes what was observed."""
+        """Learn from each pair whose progress is measured, once in the time that a pace covers."""
+        if now_s - self._look_s >= PACE_S or now_s < self._look_s:
+            self._look_s = now_s
+            for row in observed_pairs(snapshot, self._profiles, now_s):
+                self.learn(row)
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
         """The serving model: the rule until a fit has passed its gate."""

@@ -12,7 +12,7 @@ from typing import Any
 from autopilot.core.model.colocation import Mechanism, Pair
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory.profiles import LoneProfile
-from models.colocation import Observed
+from autopilot.core.sharing.sharers import Observed
 
 SCHEMA = "gpu-autopilot/pairs/1"
 _RATIOS = ("sm_ratio", "dram_ratio", "duty_ratio", "power_ratio")

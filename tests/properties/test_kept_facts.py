@@ -23,6 +23,7 @@ from autopilot.core.model.records import Command, CommandKind, Observation, View
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.planning.facts import Facts
+from autopilot.core.sharing.facts import SharingFacts
 from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import AUTO, holds, observe, snapshot, waits, with_policy
 from tests.kits.usage_world import measured
@@ -122,7 +123,12 @@ def idle(given: Given, kept: Kept) -> IdleFacts:
     return IdleFacts(observation=given[0], policy=given[2], kept=kept, recalled=given[1])
 
 
-TABLES: tuple[Rows, ...] = (intake, seen, planning, idle)
+def sharing(given: Given, kept: Kept) -> SharingFacts:
+    """What is asked of work on shared GPUs."""
+    return SharingFacts(observation=given[0], policy=given[2], kept=kept, recalled=given[1])
+
+
+TABLES: tuple[Rows, ...] = (intake, seen, planning, idle, sharing)
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.memory.profiles import ProfilesMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy.bounds import Forecasting
 from autopilot.core.model.records import Batch, Command, Decision, Instruction, Observation, Outcome
@@ -64,6 +65,15 @@ class Forecaster(Protocol):
 
     def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
         """Forecasts for the rows of `snapshot`."""
+        ...
+
+
+@runtime_checkable
+class Profiled(Protocol):
+    """A forecaster that compares work with what it does alone."""
+
+    def know(self, profiles: ProfilesMemory) -> None:
+        """Take the present profiles. Called before `update`."""
         ...
 
 

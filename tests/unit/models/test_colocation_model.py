@@ -11,7 +11,8 @@ import pytest
 from autopilot.core.model.colocation import RULE, Mechanism, Pair
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.memory.profiles import LoneProfile
-from models.colocation import LEAST_ROWS, Colocations, Observed, fitted, held_out_rates, rates_by, rule_rates
+from autopilot.core.sharing.sharers import Observed
+from models.colocation import LEAST_ROWS, Colocations, fitted, held_out_rates, rates_by, rule_rates
 from models.colocation_table import SCHEMA, read_pairs
 from tests.kits import core_world
 
