@@ -27,6 +27,7 @@ NO_SERVICES = "no services"
 NO_TOKENS = "no service measures or promises it"
 NOTHING_WAITS = "nothing waits"
 NO_MEASURE = "not measured: telemetry is missing"
+NOTHING_SHARED = "no work holds shares of a GPU"
 LEAST = "Unmeasured GPUs count as neither active nor idle, so figures of activity are lower bounds."
 
 CLUSTER = Variable(
@@ -198,6 +199,20 @@ FLEET = Page(
             "GPUs allocated over the capacity of the pool.",
             "percentunit",
             Target(by("pool", "pool_allocation_ratio", P), "{{pool}}"),
+        ),
+        lines(
+            "Shared GPUs by pool",
+            "GPUs on which several workloads hold shares by time slicing or MPS.",
+            "none",
+            Target(by("pool", "pool_shared_gpus", P), "{{pool}}"),
+            empty=NOTHING_SHARED,
+        ),
+        lines(
+            "Rates on shared GPUs",
+            "Mean rate of work on shares over its rate alone: as predicted, and as its programs report their steps.",
+            "percentunit",
+            Target(by("pool, kind", "pool_shared_rate_ratio", P), "{{pool}} {{kind}}"),
+            empty=NOTHING_SHARED,
         ),
         RECOMMENDED,
     ),

@@ -56,6 +56,18 @@ ALERTS: tuple[Alert, ...] = (
         dashboard="gpu-autopilot-fragmentation",
     ),
     Alert(
+        name="GPUAutopilotSlowPair",
+        group="shape",
+        severity="warning",
+        expr="max by (cluster, pool) (gpu_autopilot_pool_shared_shortfall_ratio) > <shortfall_ratio>",
+        for_s=900,
+        keep_firing_s=300,
+        summary="Work on a shared GPU runs slower than was promised.",
+        description="In pool {{ $labels.pool }}, work on a shared GPU has run for 15 min at a rate below the predicted "
+        'one, now by {{ $value | printf "%.2f" }} of its rate alone.',
+        dashboard="gpu-autopilot-fleet",
+    ),
+    Alert(
         name="GPUAutopilotMIGGeometryMismatch",
         group="shape",
         severity="warning",

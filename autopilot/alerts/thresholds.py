@@ -5,6 +5,7 @@ from __future__ import annotations
 THRESHOLDS: dict[str, float] = {
     "fragmented_ratio": 0.1,
     "expected_fragmented_ratio": 0.5,
+    "shortfall_ratio": 0.15,
     "hoarding_ratio": 0.5,
     "hoarded_gpus": 4,
     "borrowed_idle_gpus": 2,
@@ -30,6 +31,7 @@ THRESHOLDS: dict[str, float] = {
 MEANING_OF_THRESHOLDS: dict[str, str] = {
     "fragmented_ratio": "GPUs that pending work cannot use for their shape / capacity of the pool",
     "expected_fragmented_ratio": "fragmentation index of a pool",
+    "shortfall_ratio": "predicted - measured rate of work on shared GPUs, relative to alone",
     "hoarding_ratio": "idle GPUs / GPUs held by a tenant",
     "hoarded_gpus": "idle GPUs of a tenant, at least",
     "borrowed_idle_gpus": "idle GPUs that a queue borrows while others wait",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from math import isnan
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from autopilot.contract.tree import word_of
 from autopilot.core.model.objects import Share, Sharing, Trust
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot
 from autopilot.core.model.units import counted
+from autopilot.core.sharing.facts import SharedRates
 
 SHOWN = 5
 SHARING_WORDS = {Sharing.WHOLE: "whole", Sharing.TIME_SLICING: "time-slicing", Sharing.MPS: "mps"}
@@ -44,7 +46,25 @@ def neighbours(snapshot: ClusterSnapshot) -> Mapping[int, Counter[int]]:
     return found
 
 
-def sharing_lines(snapshot: ClusterSnapshot, row: int) -> list[str]:
+def rate_of(rates: SharedRates, row: int) -> tuple[float, str]:
+    """The rate of a workload on shares relative to alone, measured if it can be; NaN and "" where it is unknown."""
+    measured, predicted = float(rates.measured[row]), float(rates.predicted[row])
+    if not isnan(measured):
+        return measured, "measured"
+    return predicted, "" if isnan(predicted) else "estimated"
+
+
+def _rate_line(rates: SharedRates, row: int) -> str:
+    rate, basis = rate_of(rates, row)
+    if basis == "measured":
+        foretold = "" if isnan(rates.predicted[row]) else f", {rates.predicted[row]:.2f} predicted"
+        return f"it runs at {rate:.2f} of its rate alone (measured by its steps{foretold})"
+    if basis:
+        return f"it runs at {rate:.2f} of its rate alone (estimated from what each does alone)"
+    return "its rate relative to alone is unknown: it reports no steps, or what all of them do alone is not known"
+
+
+def sharing_lines(snapshot: ClusterSnapshot, row: int, rates: SharedRates | None = None) -> list[str]:
     """What a workload allows beside it, and who is; no line for work on whole GPUs that shares nothing."""
     work, held = snapshot.workloads, snapshot.placements
     lines = []
@@ -65,6 +85,8 @@ def sharing_lines(snapshot: ClusterSnapshot, row: int) -> list[str]:
     with_whom = f"with {', '.join(names)}{more}" if names else "and is alone on it now"
     milli = int(held.milli[mine].sum())
     lines.append(f"holds {milli / GPU_MILLI:g} GPU in {counted(len(mine), 'share')} by {how} {with_whom}")
+    if names and rates is not None:
+        lines.append(_rate_line(rates, row))
     if names:
         lines.append("its activity is estimated: the counters of a shared GPU are the device's, not its own")
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -174,13 +174,17 @@ class WorkloadRow(WorkloadBasics):
     `activity_ratio`: SM activity of the measured part of its GPUs; estimated if it shares a GPU, or has held its GPUs
     for less than the window. `since_s`: time of submission while it waits, otherwise of its start. `expected_end_s`: by
     forecast, at most its time limit; the limit itself (`end_by_limit`) without a forecast. `beside`: who shares its
-    GPUs; then the activity is a part of the device's.
+    GPUs; then the activity is a part of the device's. `rate_ratio`: its rate on shares over that alone, `measured` by
+    its steps or `estimated`.
     """
 
     state: str
     held_gpus: Number
     nodes: list[str]
     beside: list[Neighbour]
+    rate_ratio: Number
+    rate_basis: Literal["measured", "estimated"] | None
+    predicted_rate_ratio: Number
     activity_ratio: Number
     activity_estimated: bool
     measured_ratio: Number

@@ -56,7 +56,7 @@ LARGE: dict[str, int] = {
 }
 """Objects of each kind on a cluster of 4,000 GPUs and 300 tenants, for the bound on series."""
 
-MOST_SERIES = 5450
+MOST_SERIES = 5500
 """The bound on all series at that size."""
 
 BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
@@ -146,6 +146,13 @@ METRICS: tuple[Metric, ...] = (
            "mix cannot use", "pool"),
     _gauge("stranded_gpus", "GPUs", ("pool", "cause", "demand"), "free GPUs that a demand (`pending` work or the "
            "`expected` mix) cannot use, by cause", "pool", "cause"),
+    # GPUs shared by software (docs/shared-gpus.md)
+    _gauge("pool_shared_gpus", "GPUs", ("pool",), "GPUs on which several workloads hold shares; no series where no "
+           "work holds shares", "pool"),
+    _gauge("pool_shared_rate_ratio", "ratio", ("pool", "kind"), "mean rate of work on shares over that alone: "
+           "`predicted`, and `measured` by the steps that programs report", "pool", "2"),
+    _gauge("pool_shared_shortfall_ratio", "ratio", ("pool",), "the largest predicted less measured rate of work on "
+           "shares", "pool"),
     # owners
     _gauge("tenant_hoarding_ratio", "ratio", ("tenant",), "hoarding score: idle GPUs / GPUs held; a lower bound: "
            "GPUs without a verdict count as not idle", "tenant"),

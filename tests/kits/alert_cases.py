@@ -64,6 +64,15 @@ CASES: dict[str, AlertCase] = {
         resolves_m=17,
         labels={"pool": "p"},
     ),
+    "GPUAutopilotSlowPair": AlertCase(
+        {'pool_shared_shortfall_ratio{pool="p"}': 0.3},
+        {'pool_shared_shortfall_ratio{pool="p"}': 0.15},
+        "In pool p, work on a shared GPU has run for 15 min at a rate below the predicted one, now by 0.30 of its rate "
+        "alone.",
+        fires_m=16,
+        resolves_m=7,
+        labels={"pool": "p"},
+    ),
     "GPUAutopilotMIGGeometryMismatch": AlertCase(
         {MIG: 2},
         {MIG: 0.9},

@@ -32,6 +32,8 @@ LOOKS: dict[str, str] = {
     "GPU fleet / Measured by pool": "percentunit",
     "GPU fleet / Gap by pool": "none",
     "GPU fleet / Allocation by pool": "percentunit",
+    "GPU fleet / Shared GPUs by pool": "none",
+    "GPU fleet / Rates on shared GPUs": "percentunit",
     "GPU fleet / Recommended actions": "none",
     "GPU tenants / Tenants": "none",
     "GPU tenants / GPUs held": "none",

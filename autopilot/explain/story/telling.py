@@ -18,6 +18,7 @@ from autopilot.core.effects.draft import Submit
 from autopilot.core.effects.named import slots_of
 from autopilot.core.model.codes import ConditionKind
 from autopilot.core.model.memory.plan import Condition
+from autopilot.core.model.memory.profiles import ProfilesMemory
 from autopilot.core.model.objects import Taken
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
@@ -26,6 +27,7 @@ from autopilot.core.model.work import running_since
 from autopilot.core.placement.shapes import Miss, shape_of
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import CODES
+from autopilot.core.sharing.facts import shared_rates
 from autopilot.explain.cases import with_worst
 from autopilot.explain.neighbours import sharing_lines
 from autopilot.explain.notes import gap_lines, note_words
@@ -75,10 +77,17 @@ def unlisted(observation: Observation, decision: Decision) -> str:
     return decision.halted if missing else ""
 
 
-def tell(workload: str, observation: Observation, decision: Decision, watch: Watch | None = None) -> list[str]:
+def tell(
+    workload: str,
+    observation: Observation,
+    decision: Decision,
+    watch: Watch | None = None,
+    profiles: ProfilesMemory | None = None,
+) -> list[str]:
     """The story of one workload at a tick, line by line.
 
-    `watch` observed the making of this very plan; without it the story tells the record alone.
+    `watch` observed the making of this very plan; without it the story tells the record alone. `profiles`: what work
+    does alone, for the rates of work on shared GPUs.
     """
     work = observation.snapshot.workloads
     found = np.flatnonzero(work.id == workload)
@@ -89,7 +98,9 @@ def tell(workload: str, observation: Observation, decision: Decision, watch: Wat
         return [f"{workload}: {state} at {format_clock(observation.now_s)}"]
     row = int(found[0])
     lines = [_who(workload, row, observation)]
-    lines += [f"  {line}" for line in sharing_lines(observation.snapshot, row)]
+    learned = observation.forecasts.colocation
+    rates = shared_rates(observation.snapshot, profiles, learned, observation.now_s) if profiles is not None else None
+    lines += [f"  {line}" for line in sharing_lines(observation.snapshot, row, rates)]
     if decision.halted:
         lines.append(f"  everything is held: {decision.halted}")
     lines += [

@@ -16,7 +16,8 @@ from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import holding_mask
 from autopilot.core.planning.ordering.predicted_ends import look_out, predicted_ends, review_start
-from autopilot.explain.neighbours import neighbours
+from autopilot.core.sharing.facts import SharedRates, shared_rates
+from autopilot.explain.neighbours import neighbours, rate_of
 from autopilot.explain.story.telling import tell
 from autopilot.explain.use import known
 from autopilot.http.answers import stated
@@ -73,7 +74,8 @@ def workload(desk: Asked, _caller: Viewer, workload_id: Annotated[str, Path(max_
         raise HTTPException(404, str(error)) from error
     if workload_id not in names:
         raise HTTPException(404, f"{workload_id}: no such workload now; `autopilot explain` reads the journal")
-    return {"id": workload_id, "lines": tell(workload_id, latest.observation, latest.decision)}
+    lines = tell(workload_id, latest.observation, latest.decision, profiles=latest.memory.profiles)
+    return {"id": workload_id, "lines": lines}
 
 
 def _seen(latest: Published, limit: int, wanted: str, order: Callable[[Row], Any]) -> Row:
@@ -97,6 +99,7 @@ def _rows(latest: Published) -> list[Row]:
     foretold = outlook.foretold(policy.reservation.level)
     use, nodes, beside = usage_of(snapshot, observation.now_s), _nodes(snapshot), neighbours(snapshot)
     activity, measured_ratio, estimated = _measured(use)
+    rates = shared_rates(snapshot, latest.memory.profiles, observation.forecasts.colocation, observation.now_s)
     pending = work.state == State.PENDING
     since_s = np.where(pending, work.submit_s, np.where(np.isnan(work.runs_since_s), work.start_s, work.runs_since_s))
     waits = {each["id"]: each for each in waiting_rows(latest)}
@@ -108,6 +111,7 @@ def _rows(latest: Published) -> list[Row]:
             "held_gpus": None if pending[row] else float(use.held_gpus[row]),
             "nodes": nodes.get(row, []),
             "beside": [_neighbour(snapshot, *each) for each in beside.get(row, Counter()).most_common()],
+            **_rate(rates, row),
             "activity_ratio": known(float(activity[row])),
             "activity_estimated": bool(estimated[row]),
             "measured_ratio": None if pending[row] else known(float(measured_ratio[row])),
@@ -117,6 +121,12 @@ def _rows(latest: Published) -> list[Row]:
         }
         for row in np.flatnonzero(pending | holding_mask(work)).tolist()
     ]
+
+
+def _rate(rates: SharedRates, row: int) -> Row:
+    rate, basis = rate_of(rates, row)
+    predicted = known(float(rates.predicted[row]))
+    return {"rate_ratio": known(rate), "rate_basis": basis or None, "predicted_rate_ratio": predicted}
 
 
 def _neighbour(snapshot: ClusterSnapshot, row: int, gpus: int) -> Row:

@@ -8,6 +8,7 @@ import numpy as np
 
 from autopilot.core.model.objects import Share, Sharing, Trust
 from autopilot.core.model.snapshot import ClusterSnapshot
+from autopilot.core.sharing.facts import SharedRates
 from autopilot.explain.neighbours import neighbours, sharing_lines
 from tests.kits.core_world import holds, snapshot, waits
 
@@ -44,6 +45,21 @@ def test_the_story_names_the_neighbours_and_whose_the_counters_are() -> None:
     ]
     assert sharing_lines(snap, 2) == ["holds 0.25 GPU in 1 share by time-slicing and is alone on it now"]
     assert "by a mechanism that its node does not state" in sharing_lines(shared(Sharing.WHOLE), 1)[1]
+
+
+def test_the_story_tells_the_rate_and_whether_it_is_measured() -> None:
+    """Unknown is said, and never 0."""
+    snap, nan = shared(), float("nan")
+    found = []
+    for predicted, measured in ((0.91, 0.83), (nan, 0.83), (0.91, nan), (nan, nan)):
+        rates = SharedRates(np.full(4, predicted), np.full(4, measured))
+        found.append(sharing_lines(snap, 1, rates)[2])
+    assert found == [
+        "it runs at 0.83 of its rate alone (measured by its steps, 0.91 predicted)",
+        "it runs at 0.83 of its rate alone (measured by its steps)",
+        "it runs at 0.91 of its rate alone (estimated from what each does alone)",
+        "its rate relative to alone is unknown: it reports no steps, or what all of them do alone is not known",
+    ]
 
 
 def test_work_that_shares_nothing_has_no_such_line() -> None:

@@ -116,6 +116,7 @@ def test_sharers_are_listed_with_their_neighbours(tmp_path: Path) -> None:
         ("untrusted", "never"),
     ]
     assert rows["c"]["beside"] == []
+    assert (rows["a"]["rate_ratio"], rows["a"]["rate_basis"], rows["a"]["predicted_rate_ratio"]) == (None, None, None)
     node = read(tmp_path, seen, "nodes/node-0")
     assert (node["sharing"], node["replicas"]) == ("whole", 1)
 

@@ -21,6 +21,7 @@ const activity = (row) => {
 };
 const place = ({ nodes }) => (nodes.length ? [nodes.slice(0, NODES).join(", "), nodes.length > NODES ? ` and ${nodes.length - NODES} more` : ""] : UNKNOWN);
 const asked = (row) => (row.held_gpus !== null && !row.profile && !row.gpu_share && row.held_gpus !== row.gpus ? `, holds ${gpus(row.held_gpus)}` : "");
+const rate = (row) => (row.rate_ratio === null ? "" : `, at ${row.rate_ratio.toFixed(2)} of its rate alone (${row.rate_basis})`);
 const beside = ({ beside: them }) => (them.length
   ? `, shares its GPUs with ${them.slice(0, NODES).map((each) => `${each.id}${each.tenant ? ` (${each.tenant})` : ""}`).join(", ")}${them.length > NODES ? ` and ${them.length - NODES} more` : ""}`
   : "");
@@ -32,7 +33,7 @@ const columns = () => [
   { head: "State", kind: "short", cell: (row) => row.state },
   { head: "Tenant", cell: (row) => row.tenant || UNKNOWN },
   { head: "Queue", cell: (row) => row.queue || UNKNOWN },
-  { head: "Size", kind: "short", cell: (row) => [size(row), asked(row), beside(row)] },
+  { head: "Size", kind: "short", cell: (row) => [size(row), asked(row), beside(row), row.beside.length ? rate(row) : ""] },
   { head: "SM activity", unit: `over ${duration(data.window_s)}`, kind: "number", cell: activity },
   { head: "Since", kind: "number", cell: since },
   { head: "Expected end", kind: "number", cell: end },

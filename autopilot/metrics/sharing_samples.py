@@ -1,0 +1,37 @@
+"""Samples about GPUs shared by software, by pool: no name of work or pair is a label."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.records import Observation
+from autopilot.core.model.snapshot import F64, I32
+from autopilot.core.sharing.facts import shared_rates
+from autopilot.core.sharing.sharers import sharers_of
+from autopilot.metrics.samples import Samples
+
+
+def put_sharing(out: Samples, observation: Observation, memory: ControllerMemory) -> None:
+    """GPUs with several sharers, the mean rates of work on shares, and the largest shortfall; absent where unknown."""
+    snapshot = observation.snapshot
+    sharers = sharers_of(snapshot, memory.profiles, observation.now_s)
+    if not sharers.rows:
+        return
+    pools, pool_of = snapshot.names.pools, snapshot.nodes.pool[snapshot.gpus.node]
+    shared = np.array([gpu for gpu, rows in sharers.rows.items() if len(rows) > 1], np.int64)
+    out.column("pool_shared_gpus", np.bincount(pool_of[shared], minlength=len(pools)).tolist(), pools)
+    rows = np.array(list(sharers.gpus), np.int64)
+    at = pool_of[[gpus[0] for gpus in sharers.gpus.values()]]
+    found = shared_rates(snapshot, memory.profiles, observation.forecasts.colocation, observation.now_s)
+    for kind, rates in (("predicted", found.predicted[rows]), ("measured", found.measured[rows])):
+        for code, values in _known(rates, at).items():
+            out.put("pool_shared_rate_ratio", float(values.mean()), pools[code], kind)
+    for code, values in _known(found.predicted[rows] - found.measured[rows], at).items():
+        out.put("pool_shared_shortfall_ratio", float(values.max()), pools[code])
+
+
+def _known(values: F64, pool: I32) -> dict[int, F64]:
+    """The known values of each pool that has any."""
+    known = ~np.isnan(values)
+    return {code: values[known & (pool == code)] for code in np.unique(pool[known]).tolist()}
