@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from actuators.kubernetes.field_policy import field_policies  # noqa: E402  # the checkout first, not an installed copy
 from actuators.kubernetes.levers import LEVERS, rules_for  # noqa: E402
+from actuators.kubernetes.rights import probe_rules  # noqa: E402
 from autopilot.alerts.rules import RuleSettings, rule_groups, yaml_text  # noqa: E402
 from autopilot.crds.roles import APPROVER_RULES, SERVICE_RULES  # noqa: E402
 from autopilot.readiness.fence import fence_policy  # noqa: E402
@@ -39,6 +40,7 @@ def rights() -> dict[str, list[dict[str, Any]]]:
         "control-resources": SERVICE_RULES,
         "approver": APPROVER_RULES,
         "leading": leading_rules(),
+        "sharing-probe": probe_rules(),
     }
     return found | {kind: acting_rules(kind) for kind in kinds()}
 

@@ -21,6 +21,7 @@ from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
     Lever,
+    Probe,
     Progress,
     Reports,
     Tools,
@@ -72,6 +73,7 @@ class KubernetesActuator:
     levers: Sequence[Lever] = LEVERS
     upkeep: Sequence[Upkeep] = ()
     hooks: Hooks = field(default_factory=Hooks)
+    probe: Probe | None = None
     on_problem: Callable[[str], None] = lambda _: None  # told once at the start of an outage, and "" at its end
     name: str = "kubernetes"
     _tools: Tools = field(init=False)
@@ -85,7 +87,8 @@ class KubernetesActuator:
 
     def __post_init__(self) -> None:
         """Connect the tools of the levers."""
-        self._tools = Tools(self.api, Writer(self.api), Events(self.api, self.instance), self.objects, hooks=self.hooks)
+        events = Events(self.api, self.instance)
+        self._tools = Tools(self.api, Writer(self.api), events, self.objects, hooks=self.hooks, probe=self.probe)
 
     def read_reports(self, reports: Reports) -> None:
         """From now on metrics reported by training programs count too."""

@@ -29,7 +29,7 @@ from actuators.kubernetes.changes import (
 )
 from actuators.kubernetes.events import REPORTER
 from actuators.kubernetes.levers import ACTIONS, GROUP, LEVERS
-from actuators.kubernetes.levers.base import Rule
+from actuators.kubernetes.levers.base import PROBE_NAME, Rule
 from autopilot.contract.annotations import APPROVE, EPOCH, MANAGER, OFFERED, REJECT, REQUEST
 from autopilot.contract.own import INBOX_MAP, MEMORY_MAP, PROBE, WATCHDOG
 
@@ -68,6 +68,15 @@ _OURS_NAMED = (
 _OWN_EVENT = f"has(object.reportingController) && object.reportingController == '{REPORTER}' && {_BARE}"
 _PLAIN = f"{_BARE} && !has(object.metadata.ownerReferences) && !has(object.immutable)"
 """Nothing about an object outlives a stolen token."""
+_PROBE = " && ".join(
+    (
+        f"object.metadata.name.startsWith('{PROBE_NAME}') && {_BARE} && !has(object.metadata.ownerReferences)",
+        "has(object.spec.automountServiceAccountToken) && !object.spec.automountServiceAccountToken",
+        *(f"!has(object.spec.{each})" for each in ("volumes", "hostNetwork", "hostPID", "hostIPC")),
+        "object.spec.containers.all(c, !has(c.env) && !has(c.envFrom))",
+    )
+)
+"""Nothing of the namespace is open to a probe pod."""
 _REQUEST = f"'{REQUEST}' in variables.{{age}}Labels && variables.{{age}}Labels['{REQUEST}'] == 'true'"
 
 
@@ -135,6 +144,9 @@ def _controller(namespace: str) -> dict[str, list[tuple[str, str]]]:
     ours = f"{_REQUEST.format(age='old')} && variables.provision"
     found["autoscaling.x-k8s.io/provisioningrequests DELETE"] = [(ours, "only requests for nodes of ours are deleted")]
     here = f"request.namespace == '{namespace}'"
+    found["/pods CREATE"] = [(f"{here} && {_PROBE} && variables.set_sharing", "only probe pods of ours are created")]
+    ours = f"{here} && request.name.startsWith('{PROBE_NAME}') && variables.set_sharing"
+    found["/pods DELETE"] = [(ours, "only probe pods of ours are deleted")]
     memory = f"request.name.matches('^{MEMORY_MAP}(-[ab]-[0-9]+)?$')"
     kept = f"({here} && (request.name in ['{INBOX_MAP}', '{PROBE}'] || {memory}) && {_PLAIN})"
     said = "of our namespace only the memory and the inbox are written"

@@ -6,7 +6,7 @@ from collections import Counter
 
 from actuators.kubernetes.api import Obj
 from actuators.kubernetes.mig_file import Cuts
-from actuators.kubernetes.objects import devices
+from actuators.kubernetes.objects import devices, label
 from autopilot.core.model.objects import Geometry
 
 CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
@@ -43,6 +43,12 @@ def offered(node: Obj) -> dict[str, int]:
     return {"nvidia.com/gpu": 0} | {
         name: amount for name, amount in found.items() if amount or name == "nvidia.com/gpu"
     }
+
+
+def gpus_of(node: Obj) -> int:
+    """Number of its GPUs by its label; 0 for no number, or an impossible one: no node has a thousand GPUs."""
+    value = label(node, "nvidia.com/gpu.count")
+    return int(value) if value.isdecimal() and len(value) < 4 else 0
 
 
 def counts_gpus(node: Obj) -> bool:

@@ -6,6 +6,7 @@ A kind that is off asks for no right.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from actuators.kubernetes.field_policy import field_policies
@@ -33,6 +34,36 @@ def kube_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
 def fields_manifest() -> list[dict[str, Any]]:
     """The policies of the fields open to the accounts, as in `deploy/fields.yaml`."""
     return field_policies(NAMESPACE, [NAME])
+
+
+PROBE_RULES = (Rule("", "pods", ("create", "delete", "get"), own_namespace=True),)
+"""What probe pods of shared nodes need (`kubernetes.sharing_probe_image`), in the namespace of the service only."""
+
+
+def probe_manifest() -> list[dict[str, Any]]:
+    """The Role for probe pods, and its binding."""
+    name = f"{NAME}-sharing-probe"
+    meta = {"name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": NAME}}
+    return [
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "Role",
+            "metadata": meta,
+            "rules": probe_rules(),
+        },
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        },
+    ]
+
+
+def probe_rules() -> list[dict[str, Any]]:
+    """The rules of that role."""
+    return kube_rules(replace(each, own_namespace=False) for each in PROBE_RULES)
 
 
 def kinds() -> list[str]:

@@ -141,7 +141,7 @@ class Abandoned:
                 continue
             ref = Ref(node.kind, node.namespace, node.name, node.uid)
             with _contained(tools, ref, now_s):
-                ended = self.settle(tools, ref, epoch, late=now_s - GONE_S >= record.deadline)
+                ended = self.settle(tools, ref, epoch, now_s=now_s, late=now_s - GONE_S >= record.deadline)
                 if ended is not None:
                     done = ended.kind == OutcomeKind.DONE
                     reason = self.done if done else self.left

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from actuators.kubernetes.levers import rules_for
+from actuators.kubernetes.rights import probe_rules
 from autopilot.crds.roles import SERVICE_RULES
 from autopilot.readiness.line import Right
 from autopilot.readiness.manifest import leading_rules
@@ -33,6 +34,9 @@ def further_rights(settings: Kubernetes) -> tuple[Right, ...]:
                 for rule in rules_for([kind])
                 for name in rule.names or ("",)
             ]
+        if settings.sharing_probe_image and "set_sharing" in kinds:
+            fix = "apply deploy/act/set_sharing-probe.yaml; the chart does for settings.kubernetes.sharing_probe_image"
+            found += _of(probe_rules(), "probe pods of shared nodes", fix, own_namespace=True)
     if settings.lease is not None:
         fix = "apply deploy/lead.yaml; for another namespace or Lease change the names in it"
         found += _of(leading_rules(settings.lease.name), "the election of the leader", fix, own_namespace=True)

@@ -12,7 +12,7 @@ import structlog
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
 from actuators.kubernetes.levers import LEVERS
-from actuators.kubernetes.levers.base import Lever, Rule, Upkeep
+from actuators.kubernetes.levers.base import Lever, Probe, Rule, Upkeep
 from actuators.kubernetes.levers.leftover import LeftoverRetries
 from actuators.kubernetes.levers.reservations import TakenQuota, WaitingChecks
 from actuators.kubernetes.objects import Objects
@@ -49,7 +49,9 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
         return None
     levers = enabled_levers(settings)
     keep = upkeep_of(levers)
-    return KubernetesActuator(Api(access), objects, socket.gethostname(), levers, upkeep=keep, on_problem=_say)
+    image, host = settings.sharing_probe_image, socket.gethostname()
+    probe = Probe(image, settings.namespace) if image else None
+    return KubernetesActuator(Api(access), objects, host, levers, upkeep=keep, probe=probe, on_problem=_say)
 
 
 def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:

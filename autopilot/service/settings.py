@@ -19,11 +19,11 @@ from autopilot.service.settings_fields import (
     InstructionKind,
     Listen,
     Origin,
+    ProbeImage,
     Seconds,
     Section,
     SecureAddress,
-    SharingKey,
-    SharingText,
+    SharingConfigs,
     fix_of,
 )
 from autopilot.service.settings_notices import Notices
@@ -269,13 +269,14 @@ class Kubernetes(Section):
         description="conditions of nodes, by type and status, that bar new work; the default has those of the "
         "node problem detector, the agents of EKS, AKS and Nebius, and NVSentinel",
     )
-    sharing_configs: dict[SharingKey, SharingText] = Field(
+    sharing_configs: SharingConfigs = Field(
         default_factory=dict,
         max_length=32,
         description="keys of the ConfigMap of NVIDIA's device plugin to which nodes may be turned, and what each does: "
         "whole, time-slicing-N or mps-N (N shares of a GPU), with -single where failRequestsGreaterThanOne is true, as "
         "MPS has it by default; renameByDefault must be false (docs/shared-gpus.md); empty: no node is turned",
     )
+    sharing_probe_image: ProbeImage = ""
     watch_s: Seconds = Field(
         15.0, ge=2, le=300, description="length of one watch; a list without changes is at most this old"
     )

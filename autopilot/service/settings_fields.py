@@ -76,6 +76,18 @@ Origin = Annotated[str, AfterValidator(_origin)]
 SharingKey = Annotated[str, Field(pattern="^[-._a-zA-Z0-9]{1,63}$")]
 """A key of a ConfigMap that is also the value of a label."""
 SharingText = Annotated[str, Field(pattern=SHARING_WORD)]
+SharingConfigs = dict[SharingKey, SharingText]
+"""Sharing by key."""
+ProbeImage = Annotated[
+    str,
+    Field(
+        max_length=500,
+        description="image of a pod that asks for one share of a node just turned to sharing, and has to end with "
+        "success before the node is opened, for example a CUDA sample; its rights: deploy/act/set_sharing-probe.yaml "
+        "(docs/shared-gpus.md); empty: no pod is started",
+    ),
+]
+"""An image; "" for none."""
 
 
 class Section(BaseModel):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.field_policy import field_policies
 from actuators.kubernetes.levers import ACTIONS, GROUP, rules_for
-from actuators.kubernetes.rights import NAME, NAMESPACE, RBAC, kinds, manifest
+from actuators.kubernetes.rights import NAME, NAMESPACE, RBAC, kinds, manifest, probe_manifest
 from apiserver.errors import StatusError
 from apiserver.http.serve import Running
 from apiserver.kinds.base import Call
@@ -90,10 +90,11 @@ def _kubeconfig(ask: Asker, running: Running, folder: Path, kind: str) -> Path:
     """The file of a new account."""
     name = _account(kind)
     ask("POST", ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
-    for each in manifest(kind):
+    for each in (*manifest(kind), *(probe_manifest() if kind == "set_sharing" else ())):
         for subject in each.get("subjects") or ():
             subject["name"] = name
-        ask("POST", f"/apis/{RBAC}/v1/{each['kind'].lower()}s", each)
+        space = f"/namespaces/{NAMESPACE}" if "namespace" in each["metadata"] else ""
+        ask("POST", f"/apis/{RBAC}/v1{space}/{each['kind'].lower()}s", each)
     token = ask("POST", f"{ACCOUNTS}/{name}/token", {"spec": {"expirationSeconds": 86400}})["status"]["token"]
     path = folder / f"{kind}.kubeconfig"
     path.write_text(running.kubeconfig(token), "utf-8")

@@ -6,7 +6,9 @@ import random
 from datetime import UTC, datetime
 from typing import Any
 
+from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
+from actuators.kubernetes.levers.base import Probe
 from actuators.kubernetes.levers.sharing_config import CONFIG_MAP
 from apiserver.actors.device_plugin import DevicePlugin, DevicePluginOptions
 from apiserver.actors.kubelet import KubeletOptions
@@ -34,6 +36,7 @@ FILES = {
 }
 WHOLE = SharingConfig("whole", Sharing.WHOLE, 1)
 SLICED = SharingConfig("time-slicing-4", Sharing.TIME_SLICING, 4)
+PROBE = Probe("registry.example/vectoradd:1", "gpu-autopilot")
 MPS = SharingConfig("mps-2", Sharing.MPS, 2)
 
 
@@ -77,6 +80,28 @@ class SharingScene(Scene):
     def find(self, kind: str, uid: str) -> Found | None:
         """A node, as the view showed it first (port `Objects`)."""
         return Found(0, (Identity("Node", "", uid, self._uids[uid]),)) if kind == "node" else None
+
+    def prober(self) -> KubernetesActuator:
+        """A process that tries each node that it has turned."""
+        return KubernetesActuator(self.api(), self, probe=PROBE)
+
+    def probes(self) -> list[Obj]:
+        """The probe pods of now."""
+        return [each for each in self.server.store.objects("pods") if each["metadata"]["namespace"] == PROBE.namespace]
+
+    def end_probe(self, phase: str, **status: str) -> None:
+        """The container of the probe pod ends."""
+        (pod,) = self.probes()
+        with self.running.clock.lock:
+            meta = pod["metadata"]
+            self.client.patch("pods", meta["namespace"], meta["name"], {"status": {"phase": phase, **status}}, "status")
+
+    def stop_probe(self) -> None:
+        """The kubelet has stopped the container of a deleted pod."""
+        (pod,) = self.probes()
+        assert "deletionTimestamp" in pod["metadata"]
+        with self.running.clock.lock:
+            self.client.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"], {"gracePeriodSeconds": 0})
 
     def set_label(self, name: str, value: str | None) -> None:
         """Set the label as a person would."""

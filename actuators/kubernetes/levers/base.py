@@ -77,6 +77,18 @@ class Effect:
         return self.instruction.id
 
 
+PROBE_NAME = "gpu-autopilot-probe-"
+"""Prefix of the names of our probe pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The pods that try a node that was turned to sharing: their image, and the namespace of the service."""
+
+    image: str
+    namespace: str
+
+
 class Reports(Protocol):
     """Reports of training programs beside the annotations of their pods (`collectors.checkpoint_reports`).
 
@@ -118,6 +130,7 @@ class Tools:
     objects: Objects
     reports: Reports = field(default_factory=NoReports)
     hooks: Hooks = field(default_factory=Hooks)
+    probe: Probe | None = None
     acts: Callable[[str], bool] = _any_action  # True if the mode of an action goes further than `recommend` now
 
 

@@ -12,13 +12,13 @@ one tick are carried out together.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
-from urllib.parse import quote
+from dataclasses import dataclass, replace
 
 from actuators.kubernetes import mig_file
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.changes import MIG_CLIENTS, MIG_FILE, UNSCHEDULABLE
 from actuators.kubernetes.gpu_operator import cluster_policy, config_of, space_of
+from actuators.kubernetes.levers import node_record
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
@@ -33,9 +33,10 @@ from actuators.kubernetes.levers.base import (
     not_set_up,
 )
 from actuators.kubernetes.levers.mig_record import NAME, Record, back, record_of
+from actuators.kubernetes.levers.node_record import SPREAD_S
 from actuators.kubernetes.mig_file import BadFileError, Cuts, Layout
-from actuators.kubernetes.mig_node import CONFIG, STATE, counts_gpus, cuts_of, holds_gpu, offered, paused_clients, shown
-from actuators.kubernetes.objects import Target, annotation, label
+from actuators.kubernetes.mig_node import CONFIG, STATE, counts_gpus, cuts_of, gpus_of, offered, paused_clients, shown
+from actuators.kubernetes.objects import Target, label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, MIG_GEOMETRY
 from autopilot.core.geometry.recut import RecutGpu
@@ -45,10 +46,6 @@ from autopilot.core.model.verb import asked
 
 CONFIG_MAP = "gpu-autopilot-mig"
 """Name of the ConfigMap in the namespace of the GPU operator. Its entries may also be those of people."""
-SPREAD_S = 120.0
-"""Time of the kubelet to show the manager a new entry of the ConfigMap; an unknown entry fails."""
-MOST_GPU_DIGITS = 4
-"""No node has a thousand GPUs."""
 STUCK_S = 1200.0
 """`pending` for longer is stuck: the manager waits up to 5 min for each client, and gives up without another state."""
 
@@ -126,8 +123,7 @@ def _begin(tools: Tools, effect: Effect, operation: RecutGpu, ref: Ref, node: Ob
         not node["spec"].get("unschedulable", False),
         {str(operation.index): effect.id},
     )
-    answer = _put(tools, effect, ref, record, {"spec": {"unschedulable": True}}, without=True)
-    return Waiting("its node is cordoned") if answer.ok else ended_by(answer, f"cordon {ref.shown}")
+    return node_record.cordon(tools, effect.epoch, ref, record)
 
 
 def _join(tools: Tools, effect: Effect, operation: RecutGpu, ref: Ref, node: Obj, record: Record) -> Progress:
@@ -147,7 +143,7 @@ def _join(tools: Tools, effect: Effect, operation: RecutGpu, ref: Ref, node: Obj
     if isinstance(written, Ended | Waiting):
         return written
     joined = replace(record, config=written[0], gpus={**record.gpus, str(operation.index): effect.id})
-    answer = _put(tools, effect, ref, joined, {})
+    answer = node_record.write(tools, effect.epoch, ref, joined, {})
     return Waiting("its node is cordoned") if answer.ok else ended_by(answer, f"cordon {ref.shown}")
 
 
@@ -195,17 +191,11 @@ def _ground(tools: Tools, node: Obj) -> _Ground | Progress:
 
 def _present(node: Obj, configs: Obj) -> list[Layout]:
     """The layouts of the present entry with exactly the node's offer. Raises BadFileError."""
-    gpus, name = _gpus(node), label(node, CONFIG)
+    gpus, name = gpus_of(node), label(node, CONFIG)
     if not gpus:
         raise BadFileError(f"node {node['metadata']['name']} has no label nvidia.com/gpu.count")
     layouts = mig_file.layouts_of(configs, name, gpus) if name else [(Cuts(None),) * gpus]
     return [each for each in layouts if mig_file.resources_of(each) == offered(node)]
-
-
-def _gpus(node: Obj) -> int:
-    """Number of its GPUs by its label; 0 for no number, or an impossible one."""
-    value = label(node, "nvidia.com/gpu.count")
-    return int(value) if value.isdecimal() and len(value) < MOST_GPU_DIGITS else 0
 
 
 def _wanted(node: Obj, layout: Layout, operation: RecutGpu) -> Layout | Ended:
@@ -254,16 +244,12 @@ def _set(tools: Tools, effect: Effect, ref: Ref, record: Record, now_s: float) -
     """Set the label once no pod holds a GPU of the node."""
     if now_s < record.at + SPREAD_S:
         return Waiting("the MIG manager is given time to see the new configuration")
-    pods = tools.api.list("Pod", query={"fieldSelector": f"spec.nodeName={quote(ref.name, safe='')}"})
-    if isinstance(pods, Answer):
-        return ended_by(pods, f"pods of {ref.shown}")
-    for why in pods.unread:
-        return Waiting(f"{why}; it may hold GPUs of its node")
-    holders = [each["metadata"]["name"] for each in pods.items if holds_gpu(each)]
-    if holders:
-        return Waiting(f"{len(holders)} pods hold GPUs of its node, first {min(holders)}")
+    held = node_record.holders(tools, ref)
+    if held is not None:
+        return held
     now = replace(record, step="set", at=now_s, epoch=effect.epoch)
-    answer = _put(tools, effect, ref, now, {"metadata": {"labels": {CONFIG: record.config, STATE: None}}})
+    labels = {"metadata": {"labels": {CONFIG: record.config, STATE: None}}}
+    answer = node_record.write(tools, effect.epoch, ref, now, labels)
     return Waiting("the MIG manager begins") if answer.ok else ended_by(answer, f"label {CONFIG} of {ref.shown}")
 
 
@@ -303,7 +289,7 @@ def _asked(tools: Tools, node: Obj, record: Record) -> Layout | Progress:
         return ended_by(found, f"ConfigMap {CONFIG_MAP}")
     try:
         configs = mig_file.entries_of(str((found.body.get("data") or {}).get("config.yaml", "")))
-        return mig_file.layouts_of(configs, record.config, _gpus(node))[0]
+        return mig_file.layouts_of(configs, record.config, gpus_of(node))[0]
     except BadFileError as error:
         return not_set_up(str(error))
 
@@ -321,14 +307,8 @@ def _end(
     tools: Tools, epoch: int, ref: Ref, record: Record, ended: Ended, layout: Layout | None = None
 ) -> Ended | Waiting:
     """Remove the record and our cordon. Keep the geometry of each GPU on the node: no other source states it."""
-    notes: Obj = {EFFECT: None}
-    if layout is not None:
-        notes[MIG_GEOMETRY] = json.dumps([each.instances for each in layout])
-    patch: Obj = {"metadata": {"annotations": notes}}
-    if record.cordoned:
-        patch["spec"] = {"unschedulable": None}
-    answer = tools.writer.change(ref, lambda found: patch if record_of(found) else Stop("ended", done=True), epoch)
-    return ended if answer.ok else ended_by(answer, f"uncordon {ref.shown}")
+    notes = {} if layout is None else {MIG_GEOMETRY: json.dumps([each.instances for each in layout])}
+    return node_record.end(tools, epoch, ref, record, ended, notes)
 
 
 def _come_about(tools: Tools, node: Obj, record: Record) -> Layout | None:
@@ -340,7 +320,7 @@ def _come_about(tools: Tools, node: Obj, record: Record) -> Layout | None:
     return wanted if isinstance(wanted, tuple) and offered(node) == mig_file.resources_of(wanted) else None
 
 
-def settle(tools: Tools, ref: Ref, epoch: int, *, late: bool) -> Ended | None:
+def settle(tools: Tools, ref: Ref, epoch: int, *, now_s: float, late: bool) -> Ended | None:  # noqa: ARG001 - as every `settle`
     """End a change without an instruction: finish one that has come about, and take a late one back.
 
     None: it is neither, or its node cannot be read or written now. The view may show a new geometry before the effect
@@ -374,19 +354,6 @@ def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
 
 
 # --- reading ----------------------------------------------------------------------------------------
-
-
-def _put(tools: Tools, effect: Effect, ref: Ref, record: Record, patch: Obj, *, without: bool = False) -> Answer:
-    """Write the record together with `patch`. `without`: only on a node without a record."""
-    text = json.dumps(asdict(record), sort_keys=True)
-
-    def decide(found: Obj) -> Obj | Stop:
-        if without and annotation(found, EFFECT):
-            return Stop("another effect began on it meanwhile", refusal=Refusal.BUSY)
-        meta = patch.get("metadata", {})
-        return {**patch, "metadata": {**meta, "annotations": {EFFECT: text}}}
-
-    return tools.writer.change(ref, decide, effect.epoch)
 
 
 def _at(layout: Layout, effect: Effect) -> str:

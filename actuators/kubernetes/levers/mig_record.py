@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import msgspec
-
 from actuators.kubernetes.api import Obj, Ref
+from actuators.kubernetes.levers import node_record
 from actuators.kubernetes.levers.base import Ended, Tools
 from actuators.kubernetes.mig_node import CONFIG, DEPLOY, STATE, paused_clients
-from actuators.kubernetes.objects import annotation, label
+from actuators.kubernetes.objects import label
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT
-from autopilot.contract.notes import read_record
 from autopilot.core.model.records import Cause, OutcomeKind
 
 NAME = "mig-config"
@@ -39,11 +37,7 @@ class Record:
 
 def record_of(node: Obj) -> Record | None:
     """Our effect on the node; None for none, for a record of another lever, and for any other text."""
-    try:
-        found = msgspec.convert(read_record(annotation(node, EFFECT)), Record)
-    except msgspec.ValidationError:
-        return None
-    return found if found.lever == NAME else None
+    return node_record.read(node, Record, NAME)
 
 
 def back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str, cause: Cause = Cause.CONFIG) -> Ended:

@@ -4,7 +4,8 @@ The label names a key of the ConfigMap of the ClusterPolicy, which is read and n
 with that entry, and its node offers no GPU meanwhile. The kubelet forgets the devices of pods from before, so the node
 is cordoned first, and the label is set once no pod holds a GPU there. A key that the map lacks ends the config-manager,
 and the node has no GPUs after the next start of its plugin: so the key is checked first. Labels of feature discovery
-follow the entry even where the plugin fails, so what the node offers counts too.
+follow the entry even where the plugin fails, so what the node offers counts too. Where the settings name an image, one
+pod tries a share before the node is opened (`sharing_probe.py`); a node is only turned back to whole without it.
 
 A node whose label somebody else has set is left alone. The state of an effect is the annotation
 gpu-autopilot.io/effect of the node; gpu-autopilot.io/sharing-config is the value of the label that we set.
@@ -12,18 +13,15 @@ gpu-autopilot.io/effect of the node; gpu-autopilot.io/sharing-config is the valu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
-from urllib.parse import quote
-
-import msgspec
 
 from actuators.kubernetes.api import Answer, Obj, Ref, Refusal
 from actuators.kubernetes.changes import UNSCHEDULABLE
 from actuators.kubernetes.gpu_operator import cluster_policy, config_of, space_of
+from actuators.kubernetes.levers import node_record
 from actuators.kubernetes.levers.base import (
     Effect,
     Ended,
@@ -37,12 +35,13 @@ from actuators.kubernetes.levers.base import (
     gone,
     not_set_up,
 )
-from actuators.kubernetes.mig_node import counts_gpus, holds_gpu, offered, shown
+from actuators.kubernetes.levers.node_record import SPREAD_S
+from actuators.kubernetes.levers.sharing_probe import probe
+from actuators.kubernetes.mig_node import counts_gpus, gpus_of, offered, shown
 from actuators.kubernetes.objects import Target, annotation, label
 from actuators.kubernetes.plugin_file import GPU, BadEntryError, Shares, shares_of
 from actuators.kubernetes.writing import Stop
 from autopilot.contract.annotations import EFFECT, SHARING_CONFIG
-from autopilot.contract.notes import read_record
 from autopilot.contract.sharing_engines import PLUGIN_CONFIG
 from autopilot.core.model.objects import Sharing
 from autopilot.core.model.records import Cause, Instruction, OutcomeKind
@@ -52,8 +51,6 @@ from autopilot.core.sharing.set_sharing import SetSharing, sharing_words
 NAME = "sharing-config"
 CONFIG_MAP = "gpu-autopilot-sharing"
 """The name in our right to read the ConfigMap; another name needs a right of its own."""
-SPREAD_S = 120.0
-"""Time of the kubelets to bring a changed ConfigMap to the plugins: they end on a key that they do not see yet."""
 STUCK_S = 300.0
 """A plugin that offers nothing for longer fails at each start: it tries again every 30 s, or within 5 min."""
 COUNT, REPLICAS, STRATEGY = f"{GPU}.count", f"{GPU}.replicas", f"{GPU}.sharing-strategy"
@@ -68,7 +65,7 @@ class Record:
     id: str
     kind: str
     lever: str
-    step: str  # cordoned | set | back
+    step: str  # cordoned | set | probed | back
     deadline: float
     epoch: int
     at: float  # start of the step
@@ -83,11 +80,8 @@ class Record:
 
 def record_of(node: Obj) -> Record | None:
     """Our change of the node; None for none, for a record of another lever, and for any other text."""
-    try:
-        found = msgspec.convert(read_record(annotation(node, EFFECT)), Record)
-    except msgspec.ValidationError:
-        return None
-    return found if found.lever == NAME and found.sharing in WORDS and found.was_sharing in WORDS else None
+    found = node_record.read(node, Record, NAME)
+    return found if found is not None and {found.sharing, found.was_sharing} <= WORDS.keys() else None
 
 
 def unclaimed(text: str, under_way: Collection[str]) -> Record | None:
@@ -148,20 +142,13 @@ def _begin(tools: Tools, effect: Effect, wanted: SetSharing, ref: Ref, node: Obj
         was_replicas=wanted.was_replicas,
         cordoned=not node["spec"].get("unschedulable", False),
     )
-
-    def decide(found: Obj) -> Obj | Stop:
-        if annotation(found, EFFECT):
-            return Stop("another effect began on it meanwhile", refusal=Refusal.BUSY)
-        return {"metadata": {"annotations": {EFFECT: _text(record)}}, "spec": {"unschedulable": True}}
-
-    answer = tools.writer.change(ref, decide, effect.epoch)
-    return Waiting("its node is cordoned") if answer.ok else ended_by(answer, f"cordon {ref.shown}")
+    return node_record.cordon(tools, effect.epoch, ref, record)
 
 
 def _unfit(node: Obj, wanted: SetSharing) -> Ended | None:
     """The reason why the device plugin cannot share this node as asked."""
     name = node["metadata"]["name"]
-    if not counts_gpus(node) or not _gpus(node):
+    if not counts_gpus(node) or not gpus_of(node):
         return not_set_up(
             f"node {name} has no resource {GPU} with a label {COUNT}: its GPUs are not those of the device plugin, "
             "or feature discovery does not run there"
@@ -250,16 +237,11 @@ def _set(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, now_
         return _end(tools, effect.epoch, ref, record, against)
     if against:
         return against
-    pods = tools.api.list("Pod", query={"fieldSelector": f"spec.nodeName={quote(ref.name, safe='')}"})
-    if isinstance(pods, Answer):
-        return ended_by(pods, f"pods of {ref.shown}")
-    for why in pods.unread:
-        return Waiting(f"{why}; it may hold GPUs of its node")
-    holders = [each["metadata"]["name"] for each in pods.items if holds_gpu(each)]
-    if holders:
-        return Waiting(f"{len(holders)} pods hold GPUs of its node, first {min(holders)}")
+    held = node_record.holders(tools, ref)
+    if held is not None:
+        return held
     now = replace(record, step="set", at=now_s, epoch=effect.epoch)
-    notes = {EFFECT: _text(now), SHARING_CONFIG: record.config}
+    notes = {EFFECT: node_record.text_of(now), SHARING_CONFIG: record.config}
     patch = {"metadata": {"annotations": notes, "labels": {PLUGIN_CONFIG: record.config}}}
 
     def decide(found: Obj) -> Obj | Stop:
@@ -276,15 +258,47 @@ def _set(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, now_
 
 def _follow(tools: Tools, effect: Effect, ref: Ref, node: Obj, record: Record, now_s: float) -> Progress:
     """The progress from the label to what the node offers."""
-    if label(node, PLUGIN_CONFIG) != record.config:
-        return _left(tools, effect.epoch, ref, record, node)
-    if _shows(node, record.sharing, record.replicas):
-        done = Ended(OutcomeKind.DONE, f"it is {sharing_words(record.sharing, record.replicas)}")
-        return _end(tools, effect.epoch, ref, record, done)
+    over = _over(tools, effect.epoch, ref, node, record, now_s)
+    if over is not None:
+        return over
     if now_s >= record.at + STUCK_S:
         why = f"after {now_s - record.at:.0f} s {_seen(node)}: the device plugin does not run with {record.config!r}"
         return _back(tools, effect.epoch, ref, record, why)
     return Waiting(f"the device plugin: {_seen(node)}")
+
+
+def _over(tools: Tools, epoch: int, ref: Ref, node: Obj, record: Record, now_s: float) -> Progress | None:
+    """The end of a change that has come about, or whose label somebody else has set; None: neither."""
+    turned = record.step in {"set", "probed"}
+    if label(node, PLUGIN_CONFIG) != (record.config if turned else record.before):
+        return _left(tools, epoch, ref, record, node)
+    if turned and _shows(node, record.sharing, record.replicas):
+        tried = _tried(tools, epoch, ref, node, record, now_s)
+        if tried is not None:
+            return tried
+        done = Ended(OutcomeKind.DONE, f"it is {sharing_words(record.sharing, record.replicas)}")
+        return _end(tools, epoch, ref, record, done)
+    if record.step == "back" and _shows(node, record.was_sharing, record.was_replicas):
+        was = sharing_words(record.was_sharing, record.was_replicas)
+        return _end(tools, epoch, ref, record, Ended(OutcomeKind.DONE, f"it is {was} again, and open"))
+    return None
+
+
+def _tried(tools: Tools, epoch: int, ref: Ref, node: Obj, record: Record, now_s: float) -> Progress | None:
+    """What the probe of a shared node leads to; None: nothing is left to try."""
+    if tools.probe is None or record.sharing == Sharing.WHOLE:
+        return None
+    if record.step == "set":
+        record = replace(record, step="probed", at=now_s, epoch=epoch)
+        answer = node_record.write(tools, epoch, ref, record, {})
+        if not answer.ok:
+            return ended_by(answer, ref.shown)
+    found = probe(tools, epoch, node, record.id, record.at, now_s)
+    if isinstance(found, str):
+        return _back(tools, epoch, ref, record, found) if found else None
+    if isinstance(found, Ended):
+        return _back(tools, epoch, ref, record, found.reason, found.cause)
+    return found
 
 
 def _left(tools: Tools, epoch: int, ref: Ref, record: Record, node: Obj) -> Progress:
@@ -318,7 +332,7 @@ def _back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str, cause: C
         if known is None or label(found, PLUGIN_CONFIG) != known.config:
             return Stop("ended", done=True)
         before = known.before or None
-        notes = {EFFECT: _text(replace(known, step="back", epoch=epoch)), SHARING_CONFIG: before}
+        notes = {EFFECT: node_record.text_of(replace(known, step="back", epoch=epoch)), SHARING_CONFIG: before}
         return {"metadata": {"annotations": notes, "labels": {PLUGIN_CONFIG: before}}}
 
     answer = tools.writer.change(ref, decide, epoch)
@@ -328,7 +342,7 @@ def _back(tools: Tools, epoch: int, ref: Ref, record: Record, why: str, cause: C
     return Ended(OutcomeKind.FAILED, f"{why}; {after}", cause=cause)
 
 
-def settle(tools: Tools, ref: Ref, epoch: int, *, late: bool) -> Ended | None:
+def settle(tools: Tools, ref: Ref, epoch: int, *, now_s: float, late: bool) -> Ended | None:
     """End a change without an instruction: finish one that has come about, take a late one back, and open its node.
 
     None: it is none of these, or its node cannot be read or written now.
@@ -337,43 +351,24 @@ def settle(tools: Tools, ref: Ref, epoch: int, *, late: bool) -> Ended | None:
     record = record_of(read.body) if read.ok else None
     if record is None:
         return None
-    ours = label(read.body, PLUGIN_CONFIG) == (record.config if record.step == "set" else record.before)
-    ended: Progress | None = None
-    if not ours:
-        ended = _left(tools, epoch, ref, record, read.body)
-    elif record.step == "set" and _shows(read.body, record.sharing, record.replicas):
-        done = Ended(OutcomeKind.DONE, "it is turned, and nobody waits for it")
-        ended = _end(tools, epoch, ref, record, done)
-    elif record.step == "back" and _shows(read.body, record.was_sharing, record.was_replicas):
-        was = sharing_words(record.was_sharing, record.was_replicas)
-        ended = _end(tools, epoch, ref, record, Ended(OutcomeKind.DONE, f"it is {was} again, and open"))
-    elif record.step != "back" and late:
+    ended = _over(tools, epoch, ref, read.body, record, now_s)
+    if ended is None and record.step != "back" and late:
         ended = _back(tools, epoch, ref, record, "its change was abandoned", Cause.LATE)
     return ended if isinstance(ended, Ended) else None
 
 
-def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:  # noqa: ARG001 - as every `undo`
+def undo(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress:
     """Finish a change that has come about; else set the label back, or uncordon a node that was not labelled."""
     ref, why = target.first("Node"), f"not done in time: {effect.waits_for or 'no progress'}"
     read = tools.api.read(ref) if ref is not None else Answer({}, Refusal.GONE, "its node is gone")
     record = record_of(read.body) if read.ok else None
     if ref is None or record is None or record.id != effect.id or record.step == "back":
         return Ended(OutcomeKind.FAILED, why, cause=Cause.LATE)
-    if record.step == "set" and label(read.body, PLUGIN_CONFIG) != record.config:
-        return _left(tools, effect.epoch, ref, record, read.body)
-    if record.step == "set" and _shows(read.body, record.sharing, record.replicas):
-        done = Ended(OutcomeKind.DONE, f"it is {sharing_words(record.sharing, record.replicas)}")
-        return _end(tools, effect.epoch, ref, record, done)
-    return _back(tools, effect.epoch, ref, record, why, Cause.LATE)
+    over = _over(tools, effect.epoch, ref, read.body, record, now_s)
+    return _back(tools, effect.epoch, ref, record, why, Cause.LATE) if over is None else over
 
 
 # --- reading ----------------------------------------------------------------------------------------
-
-
-def _gpus(node: Obj) -> int:
-    """Number of its GPUs by its label; 0 for no number, or an impossible one."""
-    value = label(node, COUNT)
-    return int(value) if value.isdecimal() and len(value) < 4 else 0
 
 
 def _shows(node: Obj, sharing: int, replicas: int) -> bool:
@@ -383,17 +378,13 @@ def _shows(node: Obj, sharing: int, replicas: int) -> bool:
         said = strategy in {"", WORDS[Sharing.WHOLE]} and count in {"", "0", "1"}
     else:
         said = strategy == WORDS[Sharing(sharing)] and count == str(replicas)
-    return said and 0 < offered(node)[GPU] == _gpus(node) * replicas
+    return said and 0 < offered(node)[GPU] == gpus_of(node) * replicas
 
 
 def _seen(node: Obj) -> str:
     """What a node shows, in words."""
     labels = f"{label(node, STRATEGY) or 'no strategy'}, replicas {label(node, REPLICAS) or 'not stated'}"
-    return f"its labels say {labels}, and it offers {shown(offered(node))} for {_gpus(node)} GPUs"
-
-
-def _text(record: Record) -> str:
-    return json.dumps(asdict(record), sort_keys=True)
+    return f"its labels say {labels}, and it offers {shown(offered(node))} for {gpus_of(node)} GPUs"
 
 
 LEVER = Lever(

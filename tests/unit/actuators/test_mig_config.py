@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from actuators.kubernetes.actuator import KubernetesActuator
-from actuators.kubernetes.levers.mig_config import CONFIG_MAP, SPREAD_S, STUCK_S
+from actuators.kubernetes.levers.mig_config import CONFIG_MAP, STUCK_S
 from actuators.kubernetes.levers.mig_record import Record, unclaimed
+from actuators.kubernetes.levers.node_record import SPREAD_S
 from actuators.kubernetes.mig_node import CONFIG, STATE
 from actuators.kubernetes.upkeep import GONE_S, AbandonedRecuts
 from apiserver.actors.mig_manager import CLIENTS, PAUSED

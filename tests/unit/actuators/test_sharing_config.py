@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from actuators.kubernetes.levers import sharing_config
-from actuators.kubernetes.levers.sharing_config import CONFIG_MAP, SPREAD_S
+from actuators.kubernetes.actuator import KubernetesActuator
+from actuators.kubernetes.levers import node_record, sharing_config
+from actuators.kubernetes.levers.node_record import SPREAD_S
+from actuators.kubernetes.levers.sharing_config import CONFIG_MAP
 from actuators.kubernetes.plugin_file import BadEntryError, shares_of
 from actuators.kubernetes.upkeep import AbandonedTurns
 from autopilot.contract.annotations import SHARING_CONFIG
 from autopilot.contract.sharing_engines import PLUGIN_CONFIG
 from autopilot.core.model.objects import Sharing, SharingConfig
-from autopilot.core.model.records import Cause, OutcomeKind
+from autopilot.core.model.records import Cause, Instruction, OutcomeKind
 from tests.kits.mig_kit import SPACE
-from tests.kits.sharing_kit import FILES, GPU, MPS, SLICED, TWO, WHOLE, SharingScene
+from tests.kits.sharing_kit import FILES, GPU, MPS, PROBE, SLICED, TWO, WHOLE, SharingScene
 
 ACCEPTED, DONE, FAILED, CONFLICT = OutcomeKind.ACCEPTED, OutcomeKind.DONE, OutcomeKind.FAILED, OutcomeKind.CONFLICT
 
@@ -66,7 +69,7 @@ def test_planted_bugs_are_found(scene: SharingScene, monkeypatch: pytest.MonkeyP
     """Without the look at pods, or at the key, the plugin of the tests sees the damage."""
     scene.add_node("n3")
     scene.pod("there", "n3", {GPU: "1"})
-    monkeypatch.setattr(sharing_config, "holds_gpu", lambda _pod: False)
+    monkeypatch.setattr(node_record, "holds_gpu", lambda _pod: False)
     actuator, turn = scene.actuator(), scene.turn("n3")
     actuator.apply(turn, scene.now_s)
     scene.follow(actuator, turn)
@@ -152,6 +155,72 @@ def test_a_plugin_that_does_not_start_is_turned_back(scene: SharingScene) -> Non
     assert scene.is_open("n6")
     assert (scene.seen("n6"), scene.config("n6")) == ("whole, 2 offered", "")
     assert SHARING_CONFIG not in scene.node("n6")["metadata"]["annotations"]
+
+
+def begun(scene: SharingScene, name: str, to: SharingConfig = MPS) -> tuple[KubernetesActuator, Instruction]:
+    """A node that shows its new sharing, with a probe pod on it."""
+    scene.add_node(name)
+    actuator, turn = scene.prober(), scene.turn(name, to)
+    actuator.apply(turn, scene.now_s)
+    for _ in range(4):
+        scene.run(20)
+        actuator.advance(scene.now_s, 1, [turn])
+    return actuator, turn
+
+
+@pytest.mark.parametrize(
+    ("phase", "opens", "words"),
+    [("Succeeded", True, "it is mps-2"), ("Failed", False, "failed: no GPU"), ("", False, "did not end within 180 s")],
+)
+def test_a_pod_tries_a_share_before_its_node_is_opened(
+    scene: SharingScene, phase: str, opens: bool, words: str
+) -> None:
+    """The node stays closed until the pod has ended; without success it is turned back, and the pod is gone."""
+    name = f"t{phase.lower()}"
+    actuator, turn = begun(scene, name)
+    (pod,) = scene.probes()
+    assert (scene.seen(name), scene.is_open(name)) == ("mps-2, 4 offered", False)
+    assert (pod["spec"]["nodeName"], pod["spec"]["containers"][0]["image"]) == (name, "registry.example/vectoradd:1")
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1"}
+    if phase:
+        scene.end_probe(phase, message="no GPU")
+    else:
+        scene.run(180)
+        assert not actuator.advance(scene.now_s, 1, [turn])
+        scene.stop_probe()
+    (ended,) = scene.follow(actuator, turn)
+    assert words in ended.reason
+    assert (ended.kind, ended.cause) == ((DONE, Cause.NONE) if opens else (FAILED, Cause.CONFIG))
+    assert (scene.probes(), scene.is_open(name)) == ([], opens)
+    scene.run(60)
+    AbandonedTurns().run(scene.tools(), 1, scene.now_s, ())
+    assert (scene.seen(name), scene.is_open(name)) == ("mps-2, 4 offered" if opens else "whole, 2 offered", True)
+
+
+def test_a_probe_outlives_the_wait_of_the_controller_and_its_process(scene: SharingScene) -> None:
+    """The view shows the new sharing before the pod has ended: the node is not opened, also by another process."""
+    actuator, _ = begun(scene, "u1")
+    actuator.advance(scene.now_s, 1, ())
+    keep = AbandonedTurns()
+    keep.run(replace(scene.tools(), probe=PROBE), 1, scene.now_s, ())
+    assert not scene.is_open("u1")
+    scene.end_probe("Succeeded")
+    AbandonedTurns().run(replace(scene.tools(), probe=PROBE), 1, scene.now_s, ())
+    assert scene.is_open("u1")
+    assert (scene.probes(), scene.seen("u1")) == ([], "mps-2, 4 offered")
+
+
+def test_without_its_right_a_probe_names_it(scene: SharingScene) -> None:
+    """And the node is turned back; nothing is tried of a node that is turned to whole."""
+    with scene.running.clock.lock:
+        scene.client.delete("rolebindings.rbac.authorization.k8s.io", "gpu-autopilot", "gpu-autopilot-sharing-probe")
+    scene.add_node("u2")
+    actuator, turn = scene.prober(), scene.turn("u2", MPS)
+    actuator.apply(turn, scene.now_s)
+    (ended,) = scene.follow(actuator, turn)
+    assert (ended.kind, ended.cause) == (FAILED, Cause.RIGHT)
+    assert "cannot get resource" in ended.reason
+    assert scene.config("u2") == ""
 
 
 @pytest.mark.parametrize("before_label", [True, False])

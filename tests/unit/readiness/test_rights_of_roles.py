@@ -225,7 +225,7 @@ def _lead(server: Server, api: InProcess, fence: int) -> None:
     assert (loaded.tick if loaded is not None else 0) == 3 * (fence - 1)
     for turn in (1, 2, 3):
         rng = random.Random(turn)
-        touched = tuple(Touched("preempt", f"{rng.getrandbits(128):032x}", 1.0) for _ in range(1100))
+        touched = tuple(Touched("preempt", f"{rng.getrandbits(128):032x}", 1.0) for _ in range(1080))
         memory.save(ControllerMemory(tick=3 * (fence - 1) + turn, fence=fence, trust=TrustMemory(touched=touched)))
         assert memory.problem == ""
         assert memory.bytes > (MEMORY_PARTS - 1) * memory_module.SHARD_BYTES
