@@ -252,11 +252,15 @@ class StaticPolicySource:
     """One constant policy (port `PolicySource`)."""
 
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+        self._policy = self._newest = policy
 
     def installed(self, edition: int) -> None:
         """The installation began with this edition of the shipped policies."""
-        self._policy = as_of(self._policy, edition)
+        self._policy = as_of(self._newest, edition)
+
+    def newest(self) -> Policy:
+        """The same in a fresh installation."""
+        return self._newest
 
     def current(self) -> Policy:
         """The policy given at construction."""
@@ -275,15 +279,19 @@ class FilePolicySource:
         self.problem: str | None = None
         self._under, self._edition = under, LATEST_EDITION
         self._seen: bytes | None = _read(self.path)
-        self._policy = self._made(self._seen)
+        self._policy = self._made(self._seen, self._edition)
 
     def installed(self, edition: int) -> None:
         """The installation began with this edition of the shipped policies."""
         if edition != self._edition:
             self._edition, self._seen = edition, None  # the next look reads the file again
 
-    def _made(self, content: bytes) -> Policy:
-        return _policy_of(content, str(self.path), self.path.stem, None, self._under, self._edition)
+    def newest(self) -> Policy:
+        """The same in a fresh installation."""
+        return self._policy if self._seen is None or self.problem else self._made(self._seen, LATEST_EDITION)
+
+    def _made(self, content: bytes, edition: int) -> Policy:
+        return _policy_of(content, str(self.path), self.path.stem, None, self._under, edition)
 
     def current(self) -> Policy:
         """The policy in force; the same object while the content of the file is unchanged."""
@@ -300,7 +308,7 @@ class FilePolicySource:
 
     def _take(self, content: bytes) -> None:
         try:
-            policy = self._made(content)
+            policy = self._made(content, self._edition)
         except InputError as error:
             self.problem = str(error)
             return

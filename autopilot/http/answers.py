@@ -55,6 +55,7 @@ class Summary(TypedDict):
     paused: NotRequired[str | None]
     policy: NotRequired[str]
     policy_problem: NotRequired[str | None]
+    policy_note: NotRequired[str | None]
     recommendations: NotRequired[int | None]
     approvable: NotRequired[int | None]
     alerts: NotRequired[int]

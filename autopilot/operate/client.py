@@ -84,6 +84,8 @@ def show_status(api: Api, json_out: Path | None) -> None:
     still = summary["kill_switch"] or ("killed" if summary["killed"] else summary["paused"] or summary["halted"])
     acts = f"nothing acts: {still}" if still else "acts" if summary["leads"] else "stands by"
     out.print(f"tick {summary['tick']}, {format_duration(summary['age_s'])} ago; policy {summary['policy']}; {acts}")
+    if summary.get("policy_note"):
+        out.print(f"policy: {summary['policy_note']}")
     say_stale(summary)
     window = format_duration(fleet["window_s"])
     print_rows(

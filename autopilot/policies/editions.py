@@ -8,9 +8,10 @@ a policy file names itself always hold.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
-from autopilot.core.model.modes import LATEST_EDITION, Mode
+from autopilot.core.model.modes import LATEST_EDITION, Mode, Modes
 from autopilot.core.model.policy import Policy
 
 BEFORE: Mapping[int, Mapping[str, Mode]] = {
@@ -26,6 +27,21 @@ that did not exist has `recommend`."""
 _ORDER = tuple(Mode)
 
 
+def held_back(newest: Policy, now: Policy) -> str:
+    """The modes that an installed policy keeps after an upgrade, and what to write to adopt the new ones; "" for none.
+
+    `newest`: the same policy in a fresh installation.
+    """
+    names = [each.name for each in fields(Modes)]
+    held = [f"{name} ({old})" for name in names if (old := getattr(now.modes, name)) != getattr(newest.modes, name)]
+    if not held:
+        return ""
+    return (
+        f"held back since an upgrade: {', '.join(held)}; write `edition: {LATEST_EDITION}` in the policy to adopt the "
+        "modes of this version, or single modes"
+    )
+
+
 def as_of(policy: Policy, edition: int) -> Policy:
     """A shipped policy with the modes of an edition: itself for the latest one."""
     modes: dict[str, Mode] = {}
@@ -35,3 +51,28 @@ def as_of(policy: Policy, edition: int) -> Policy:
             if mode in (Mode.APPROVE, Mode.AUTO):
                 modes[action] = min(mode, most, key=_ORDER.index)
     return replace(policy, modes=replace(policy.modes, **modes)) if modes else policy
+
+
+class Installed(Protocol):
+    """A policy of an installation."""
+
+    def current(self) -> Policy:
+        """As it is in force, the same object while nothing changed."""
+
+    def newest(self) -> Policy:
+        """The same in a fresh installation."""
+
+
+@dataclass(slots=True)
+class HeldBack:
+    """What an upgrade holds back of a policy, read anew after each change of it."""
+
+    source: Installed
+    _told: tuple[Policy, str] | None = None
+
+    def words(self) -> str:
+        """As `held_back`."""
+        now = self.source.current()
+        if self._told is None or self._told[0] is not now:
+            self._told = (now, held_back(self.source.newest(), now))
+        return self._told[1]

@@ -133,6 +133,12 @@ class ClusterPolicySource:
         if edition != self._edition:
             self._edition, self._text, self._policy, self._read_s = edition, None, self._kept(), float("-inf")
 
+    def newest(self) -> Policy:
+        """The same in a fresh installation."""
+        if self._text is None:
+            return self._policy
+        return parse_policy(self._text, str(self.place), self.place.name)
+
     @property
     def written(self) -> Policy:
         """The last valid policy as it is written."""

@@ -93,6 +93,7 @@ class Published:
     stages_s: Mapping[str, float] = field(default_factory=dict)
     collectors: tuple[CollectorHealth, ...] = ()
     policy_problem: str = ""  # reason for a policy file not in force; "" for none
+    policy_note: str = ""  # what an upgrade holds back of it; "" for nothing
     kill_reason: str = ""
     spend_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: last whole day / mean day
     budget_ratios: Mapping[str, float] = field(default_factory=dict)  # by tenant: forecast of the month / budget

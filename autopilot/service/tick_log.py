@@ -18,6 +18,7 @@ class TickLog:
 
     def __init__(self) -> None:
         self._held: dict[str, str] = {}
+        self._note = ""
 
     def tick(self, published: Published) -> None:
         """One tick ended."""
@@ -32,6 +33,9 @@ class TickLog:
                 cause = {"cause": outcome.cause.value} if outcome.cause else {}
                 say = log.info if outcome.kind in {OutcomeKind.ACCEPTED, OutcomeKind.DONE} else log.warning
                 say("effect", id=outcome.instruction_id, outcome=kind, **cause, reason=outcome.reason)
+        if published.policy_note != self._note:
+            self._note = published.policy_note
+            log.info("policy", note=self._note or "nothing is held back")
         holds = {"halted": decision.halted, "policy": published.policy_problem, "kill switch": published.kill_reason}
         holds |= {f"collector {each.name}": each.problem for each in published.collectors}
         self._say(holds, decision.tick)

@@ -66,6 +66,7 @@ class Ticks:
         self.controller: Controller | None = None
         self.meter: ServiceMeter | None = None
         self.spending: DailySpend | None = None
+        self.held_back: Callable[[], str] = str  # what an upgrade holds back of the policy
 
     def on_decision(self, observation: Observation, decision: Decision) -> None:
         """The tick is recorded and its effects are sent."""
@@ -108,6 +109,7 @@ class Ticks:
             stages_s=dict(self._watch.stages_s),
             collectors=(*(each.health for each in self.collectors), *(health() for health in self.health_of)),
             policy_problem=getattr(self._policy, "problem", None) or "",
+            policy_note=self.held_back(),
             kill_reason=self._kill.reason(),
             spend_ratios=self.spending.ratios if self.spending is not None else {},
             budget_ratios=self.spending.budgets if self.spending is not None else {},

@@ -23,6 +23,7 @@ from autopilot.core.model.ports import Actuator, Collector, Following, Forecaste
 from autopilot.kube.cluster_api import TICK_S, ClusterApi
 from autopilot.metering.prices import load_prices
 from autopilot.metering.segments import metering_folder
+from autopilot.policies.editions import HeldBack
 from autopilot.records.audit.entry import Kind
 from autopilot.records.journal import SqliteJournal
 from autopilot.records.memory import FileMemoryStore
@@ -159,7 +160,7 @@ def wire(settings: Settings, places: Places, site: Site | None) -> Service:
                 on_begin=lambda memory: written.installed(memory.edition),
             )
         )
-        ticks.controller, ticks.concluded = controller, site.conclude
+        ticks.controller, ticks.concluded, ticks.held_back = controller, site.conclude, HeldBack(written).words
         if kept.shared is not None:
             ticks.led = kept.shared.leadership.decided
             exposed.counts.append(kept.shared.elector.counts)

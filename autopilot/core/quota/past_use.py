@@ -21,7 +21,8 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.use import UseMemory
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.snapshot import F64, ClusterSnapshot, QueueTable
-from autopilot.core.model.work import held_gpus
+from autopilot.core.model.work import held_gpus, holding_mask
+from autopilot.core.quota.counting import counting
 
 LEAST_RATIO = 0.1
 """Least part of its weight for a queue after any past use: it is served less, but it is served."""
@@ -47,7 +48,7 @@ def remember_use(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
             standing_use_gpu_s=_decayed(use.usage_gpu_s, use.held_gpus, for_s, half_life_s),
             standing_part_gpu_s=_decayed(use.part_gpu_s, use.part_gpus, for_s, half_life_s),
         )
-    held = _held(snapshot)
+    held = _held(snapshot, tick.policy)
     if held != use.held_gpus or use.usage_at_s == -np.inf:
         use = replace(_summed(use, now_s, half_life_s), held_gpus=held)
     return memory if use is memory.use else replace(memory, use=use)
@@ -92,9 +93,18 @@ def fades_in_s(above_gpu_s: float, gaining_gpus: float, half_life_s: float) -> f
     return -half_life_s * log2(losing_gpu_s / (above_gpu_s + losing_gpu_s))
 
 
-def _held(snapshot: ClusterSnapshot) -> dict[str, float]:
-    """GPUs held by each queue's own work, by name: a share counts its part, an instance one; zeros are left out."""
-    held = held_gpus(snapshot, snapshot.workloads.queue, len(snapshot.queues.id))
+def _held(snapshot: ClusterSnapshot, policy: Policy) -> dict[str, float]:
+    """GPUs held by each queue's own work, by name; zeros are left out.
+
+    A share counts its part, an instance one, or its part where quota counts parts.
+    """
+    queue, queues, counts = snapshot.workloads.queue, len(snapshot.queues.id), counting(snapshot, policy)
+    if counts is None or counts.requests:
+        held = held_gpus(snapshot, queue, queues)
+    else:
+        workload = snapshot.placements.workload
+        holds = holding_mask(snapshot.workloads)[workload]
+        held = np.asarray(np.bincount(queue[workload[holds]], counts.held[holds], minlength=queues), np.float64)
     return {str(snapshot.queues.id[queue]): float(held[queue]) for queue in np.flatnonzero(held).tolist()}
 
 

@@ -110,6 +110,7 @@ def summary_of(desk: Desk) -> dict[str, Any]:
         "paused": memory.halt.paused_reason or None,
         "policy": latest.policy.name,
         "policy_problem": latest.policy_problem or None,
+        "policy_note": latest.policy_note or None,
         "recommendations": sum(each in OPEN for each in answers) if latest.sees else None,
         "approvable": sum(each == Answer.NEEDS_APPROVAL for each in answers) if latest.sees else None,
         "alerts": desk.follower.waiting if desk.follower is not None else 0,

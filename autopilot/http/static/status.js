@@ -70,6 +70,7 @@ export function draw() {
   const banners = old ? [[state.lost ? "bad" : "warn", old]] : [];
   if (sentence) banners.push([tone, sentence]);
   if (found && found.policy_problem) banners.push(["warn", `The policy file is not in force: ${found.policy_problem}`]);
+  if (found && found.policy_note) banners.push(["quiet", `Policy: ${found.policy_note}.`]);
   show($("banner"), banners.map(([kind, text], place) => h("p", { class: `banner ${kind}`, "data-key": `${kind}-${place}` }, text)));
   say(sentence ? `${word}. ${sentence}` : state.summary ? word : "");
 }

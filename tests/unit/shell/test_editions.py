@@ -9,7 +9,7 @@ import pytest
 
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.modes import LATEST_EDITION, Mode, Modes
-from autopilot.policies.editions import BEFORE, as_of
+from autopilot.policies.editions import BEFORE, HeldBack, as_of
 from autopilot.settings import FilePolicySource, StaticPolicySource, shipped_policy
 
 AUTOPILOT = shipped_policy("autopilot")
@@ -63,3 +63,23 @@ def test_a_file_names_a_mode_or_the_edition_to_go_further(
     assert (modes.regeometry, modes.suspend_idle) == (regeometry, suspend)
     source.installed(LATEST_EDITION)
     assert replace(source.current(), edition=0) == replace(fresh, edition=0)
+
+
+def test_the_service_says_what_an_upgrade_holds_back(tmp_path: Path) -> None:
+    """Which actions, at which mode, and what adopts them; nothing once the policy says that."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: autopilot\nmodes: {regeometry: auto}", encoding="utf-8")
+    for source in (FilePolicySource(path), StaticPolicySource(AUTOPILOT)):
+        told = HeldBack(source)
+        assert told.words() == ""
+        source.installed(1)
+        assert "suspend_idle (off)" in told.words()
+        assert "enforce_limit (recommend)" in told.words()
+        assert ("regeometry" in told.words()) == isinstance(source, StaticPolicySource)
+        assert f"write `edition: {LATEST_EDITION}` in the policy" in told.words()
+    source = FilePolicySource(path)
+    source.installed(1)
+    told = HeldBack(source)
+    assert told.words() != ""
+    path.write_text(f"base: autopilot\nedition: {LATEST_EDITION}", encoding="utf-8")
+    assert told.words() == ""

@@ -72,11 +72,13 @@ def test_a_share_is_its_part_and_what_has_ended_holds_nothing() -> None:
     assert memory.use.held_gpus == {"a": 0.6, "b": 3.0}
 
 
-def test_instances_count_one_each() -> None:
-    """An instance is one entry, whatever its profile, as in the quota books."""
+def test_instances_count_as_in_the_quota_books() -> None:
+    """An instance is one entry, whatever its profile, or its part where the policy says so."""
     work = [holds("m", 2, on=[0, 1], mig_profile=0, queue=1)]
     snap = snapshot("1x4", work, queues=TREE, cuts={3: [("1g.10gb", 0), ("1g.10gb", 1)]})
     assert seen(ControllerMemory(), snap, 0.0).use.held_gpus == {"a": 2.0}
+    parts = with_policy(POLICY, tenancy={"instance_parts": True})
+    assert seen(ControllerMemory(), snap, 0.0, parts).use.held_gpus == pytest.approx({"a": 2 / 7})
 
 
 def test_a_queue_that_is_gone_is_forgotten_in_the_end() -> None:
