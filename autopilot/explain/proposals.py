@@ -138,6 +138,16 @@ REASONS: Mapping[Code, str] = {
     Code.RECUT_ILLEGAL: "the new geometry cannot exist on this GPU",
     Code.RECUT_QUARANTINE: "the last change of this GPU has not ended, or ended badly; release the GPU once its node "
     "is repaired",
+    Code.SHARE_CONSENT: "work on a GPU that it would share does not allow that, or not beside another tenant",
+    Code.SHARE_COUNT: "{value:workload} would share a GPU, at most {threshold} may",
+    Code.SHARE_END: "{value:workload} may be ended by a signal, which may end all clients of the MPS server",
+    Code.SHARE_UNKNOWN: "how it would share the GPU is not known: there is no fresh measurement of each of them alone, "
+    "or no label proves the mechanism",
+    Code.SHARE_MEMORY: "the peaks of memory would fill {value:of} of a GPU (limit {threshold:of})",
+    Code.SHARE_LOAD: "the work on a GPU would use {value:of} of it in sum (limit {threshold:of})",
+    Code.SHARE_RATE: "work on a GPU would keep {value:of} of its rate alone, at least {threshold:of} have to be kept",
+    Code.SHARE_APART: "it would get {value:share} of {threshold:GPU}",
+    Code.SHARE_IN_USE: "{value:GPU} of the node is in use: only an empty node is turned",
     Code.WAIVED_CONTRACT: "the work started on the condition that it may be preempted, or holds what another queue "
     "is owed",
     Code.OK: "in order",

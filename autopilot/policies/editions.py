@@ -20,7 +20,8 @@ BEFORE: Mapping[int, Mapping[str, Mode]] = {
             ("regeometry", "defragment_ahead", "notify_idle", "mark_idle", "suspend_idle", "shrink_idle"), Mode.OFF
         ),
         "enforce_limit": Mode.RECOMMEND,
-    }
+    },
+    3: {"share": Mode.RECOMMEND, "unshare": Mode.RECOMMEND},
 }
 """By edition, the furthest mode in the policy `autopilot` before it of each action that goes further since. An action
 that did not exist has `recommend`."""

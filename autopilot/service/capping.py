@@ -29,6 +29,8 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
     Effect.SUSPEND: frozenset({"evict"}),
     Effect.RECUT: frozenset({"recut"}),
     Effect.DRAIN: _BOTH,
+    Effect.SHARE: frozenset({"admit", "set_sharing"}),
+    Effect.UNSHARE: frozenset({"set_sharing"}),
     Effect.NOTIFY: frozenset({"notify"}),
     Effect.MARK: frozenset(),
     Effect.PARK: frozenset({"evict"}),

@@ -10,8 +10,8 @@ from __future__ import annotations
 from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.checkers.floor import Floor
-from simulator.checkers.owners import MILLI, Owners
-from simulator.world.facts import GpuChanged, NodeChanged, Recut, Started, Stopped, Why
+from simulator.checkers.owners import MILLI, Owners, held_milli
+from simulator.world.facts import GpuChanged, NodeChanged, Recut, Started, Stopped, Turned, Why
 
 
 class Advance(Checker):
@@ -70,13 +70,17 @@ class Advance(Checker):
         if fact.why != Why.CUT:
             self._release(fact.job)
 
+    def on_turned(self, fact: Turned) -> None:
+        """Its GPUs are given out by shares, or whole again."""
+        self._floor.turned(fact)
+
     def _release(self, job: int) -> None:
         held = self._held.pop(job, None)
         if held is not None:
             self._book(held, -1)
 
     def _book(self, fact: Started, sign: int) -> None:
-        queue, each = self._owners.queue(fact.job), self.jobs.shape_of(fact.job).milli or MILLI
+        queue, each = self._owners.queue(fact.job), held_milli(self.jobs.shape_of(fact.job), fact)
         for gpu in fact.gpus:
             self._owners.book(queue, self._floor.model_of[self._floor.node_of[gpu]], sign * each)
 

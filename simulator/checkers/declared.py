@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from simulator.checkers.base import World
-from simulator.checkers.owners import MILLI, Owners
+from simulator.checkers.owners import Owners, held_milli
 from simulator.world.facts import Declared, Started
 
 STARTED, NEW, LATE = 0, 1, 2
@@ -89,7 +89,7 @@ class Declarations:
         owners, taken, guarantee = self._owners, Counter[tuple[int, int]](), self._guarantees()
         found = set()
         for job in sorted(self._turn.keys() & held.keys(), key=self._turn.__getitem__) if owners.promised else ():
-            each = self._world.jobs.shape_of(job).milli or MILLI
+            each = held_milli(self._world.jobs.shape_of(job), held[job])
             width: Counter[int] = Counter()
             for gpu in held[job].gpus:
                 width[self._model_of[gpu]] += each

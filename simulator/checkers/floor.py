@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.records import Inventory
-from simulator.world.facts import GpuChanged, NodeChanged, Recut
+from simulator.world.facts import GpuChanged, NodeChanged, Recut, Turned
 
 Counts = NDArray[np.int64]
 
@@ -23,7 +23,7 @@ class Floor:
         self.model_of: list[int] = nodes.gpu_model.tolist()
         self._model = np.array(nodes.gpu_model, np.int64)
         self._open = np.array(nodes.ready & ~nodes.cordoned, bool)
-        self._whole = np.array(gpus.healthy & ~gpus.mig, bool)
+        self._whole = np.array(gpus.healthy & ~gpus.mig & (nodes.replicas[gpus.node] <= 1), bool)
         self._sound = np.array(gpus.healthy, bool)
         self._node = np.array(gpus.node, np.int64)
 
@@ -38,6 +38,11 @@ class Floor:
     def recut(self, fact: Recut) -> None:
         """A GPU is partitioned, or whole again."""
         self._whole[fact.gpu] = self._sound[fact.gpu] and not fact.instances
+
+    def turned(self, fact: Turned) -> None:
+        """Its GPUs are given out whole, or not: they are shared, or change."""
+        here = self._node == fact.node
+        self._whole[here] = self._sound[here] & (fact.replicas == 1 and not fact.begins)
 
     def idle(self, held: Iterable[int]) -> Counts:
         """Whole GPUs by node beside the `held` ones. Shape [nodes]."""

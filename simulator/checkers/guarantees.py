@@ -21,7 +21,7 @@ from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.checkers.declared import Declarations
 from simulator.checkers.floor import Counts, Floor
-from simulator.checkers.owners import MILLI, Owners, by_width, least_gpus, least_milli, sole_model
+from simulator.checkers.owners import MILLI, Owners, by_width, held_milli, least_gpus, least_milli, sole_model
 from simulator.world.facts import (
     Declared,
     Evicting,
@@ -32,6 +32,7 @@ from simulator.world.facts import (
     Started,
     Stopped,
     Submitted,
+    Turned,
     Why,
 )
 
@@ -164,6 +165,13 @@ class Guarantees(Checker):
             self._floor.recut(fact)
             self._lots.clear()
 
+    def on_turned(self, fact: Turned) -> None:
+        """As for a node."""
+        if self._asked:
+            self._advance(fact.at_s)
+            self._floor.turned(fact)
+            self._lots.clear()
+
     def at_end(self, end_s: float) -> None:
         """Judge the debts at the end of the run."""
         if self._asked:
@@ -186,7 +194,7 @@ class Guarantees(Checker):
 
     def _book(self, fact: Started, sign: int) -> None:
         queue = self._owners.queue(fact.job)
-        each = self.jobs.shape_of(fact.job).milli or MILLI
+        each = held_milli(self.jobs.shape_of(fact.job), fact)
         for gpu in fact.gpus:
             self._owners.book(queue, self._floor.model_of[self._floor.node_of[gpu]], sign * each)
         self._touched.add(queue)
@@ -198,7 +206,7 @@ class Guarantees(Checker):
         leaving: Counter[int] = Counter()
         for job in self._leaving:
             held = self._held[job]
-            leaving[self._owners.queue(job)] += len(held.gpus) * (self.jobs.shape_of(job).milli or MILLI)
+            leaving[self._owners.queue(job)] += len(held.gpus) * held_milli(self.jobs.shape_of(job), held)
         for queue, widths in self._least.items():
             own = queue == victim
             left = self._owners.left(queue)[-1] + (0 if own else leaving[queue])  # what moves comes back
@@ -359,15 +367,16 @@ class Guarantees(Checker):
         for job in jobs:
             path = owners.paths[owners.queue(job)]
             width: Counter[int] = Counter()
-            for gpu in self._held[job].gpus:
-                width[self._floor.model_of[self._floor.node_of[gpu]]] += MILLI
-            width[self._models] = MILLI * len(self._held[job].gpus)
-            for each in path:
-                if each not in spare:
-                    spare[each] = [claimed[each] - left for left in owners.left(each)]
-            if all(spare[each][model] >= milli for each in path for model, milli in width.items()):
+            held, each = self._held[job], held_milli(self.jobs.shape_of(job), self._held[job])
+            for gpu in held.gpus:
+                width[self._floor.model_of[self._floor.node_of[gpu]]] += each
+            width[self._models] = each * len(held.gpus)
+            for queue in path:
+                if queue not in spare:
+                    spare[queue] = [claimed[queue] - left for left in owners.left(queue)]
+            if all(spare[queue][model] >= milli for queue in path for model, milli in width.items()):
                 give.add(job)
-                for each in path:
+                for queue in path:
                     for model, milli in width.items():
-                        spare[each][model] -= milli
+                        spare[queue][model] -= milli
         return give

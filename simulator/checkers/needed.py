@@ -17,7 +17,7 @@ from autopilot.core.model.units import counted
 from simulator.checkers.base import Checker, World
 from simulator.checkers.floor import Floor
 from simulator.checkers.owners import least_gpus, sole_model
-from simulator.world.facts import Evicting, GpuChanged, NodeChanged, Recut, Started, Stopped, Why
+from simulator.world.facts import Evicting, GpuChanged, NodeChanged, Recut, Started, Stopped, Turned, Why
 
 FOR = re.compile(r"\d+/pipeline-(?P<name>.+)-[0-9a-f]{8}/")
 """The instructions of a proposal that starts work in the place of other work begin so."""
@@ -85,6 +85,11 @@ class Needed(Checker):
         """A GPU is whole, or is not."""
         self._advance(fact.at_s)
         self._floor.recut(fact)
+
+    def on_turned(self, fact: Turned) -> None:
+        """Its GPUs are given out by shares, or whole again."""
+        self._advance(fact.at_s)
+        self._floor.turned(fact)
 
     def at_end(self, end_s: float) -> None:
         """Judge the last instant."""

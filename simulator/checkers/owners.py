@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from simulator.specs.clusterqueues import ROOT, QueueSpec
+from simulator.world.facts import Started
 from simulator.world.work import Jobs, Shape
 
 MILLI = 1000
@@ -80,6 +81,11 @@ def least_gpus(shape: Shape) -> int:
     """GPUs of the smallest start of a gang: whole members, at least its minimum."""
     members = -(-shape.min_gpus // shape.per_member) if shape.per_member else 0
     return min(members * shape.per_member, shape.gpus) if members else shape.gpus
+
+
+def held_milli(shape: Shape, fact: Started) -> int:
+    """Thousandths of each GPU of a start: a share is its part, a MIG instance counts as a whole GPU."""
+    return shape.milli or (fact.milli // max(len(fact.gpus), 1) if shape.whole else MILLI)
 
 
 def least_milli(shape: Shape) -> int:

@@ -276,7 +276,7 @@ def _sharing(fields: Fields, field: str, word: str) -> SharingConfig:
     kind, _, count = word.strip().rpartition("-")
     if kind not in SHARING_KINDS or not count.isdigit() or not 2 <= int(count) <= MOST_SHARES:
         raise fields.fail(field, SHARING_FIX)
-    return SharingConfig(word.strip(), SHARING_KINDS[kind], int(count))
+    return SharingConfig(word.strip(), SHARING_KINDS[kind], int(count), named=True)
 
 
 def _mig_scopes(fields: Fields) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.memory.nodes import NodesMemory
 from autopilot.core.model.memory.recovery import CordonRecord, RecoveryMemory
 from autopilot.core.model.memory.replicas import ReplicasMemory
+from autopilot.core.model.memory.sharing import SharingMemory
 from autopilot.core.model.policy.bounds import DAY_S
 from autopilot.core.model.records import Evidence, Proposal, Slot, Victim
 from autopilot.core.model.snapshot import QueueOrder, State
@@ -27,6 +28,7 @@ from tests.kits.proposals import propose
 from tests.kits.room_world import ROOM_ONLY
 from tests.kits.room_world import due as room_due
 from tests.kits.room_world import scene as room_scene
+from tests.kits.sharing_world import SHARING, SLICED, book, known, seen, shared, sits
 from tests.kits.story_kit import tree, with_columns
 from tests.kits.ticking_world import EAGER, tenants
 from tests.kits.ticks import follow
@@ -49,6 +51,19 @@ Key = tuple[str, str, str]
 
 def _on_one_node(work: list, now_s: float = 600.0, **more: object) -> Step:  # type: ignore[type-arg]
     return decide(world("1x8", work, now_s, **more), EAGER)  # type: ignore[arg-type]
+
+
+def _shared(work: list, on: dict[int, int], memory: ControllerMemory | None = None, now_s: float = 7200.0) -> Step:  # type: ignore[type-arg]
+    """Two nodes of two GPUs; what the work does alone is known."""
+    snap = shared("2x2", work, on)
+    profiles = known(snap, now_s)
+    return decide(
+        seen(snap, now_s), SHARING, profiles if memory is None else replace(memory, profiles=profiles.profiles)
+    )
+
+
+def _unused(**slices: object) -> ControllerMemory:
+    return ControllerMemory(sharing=SharingMemory(**slices))  # type: ignore[arg-type]
 
 
 def _narrow(**columns: object) -> Step:
@@ -221,6 +236,14 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("admit_gang", "reserve", ""): lambda: _gap(2000.0),
     ("backfill", "admit", ""): lambda: _gap(500.0),
     ("backfill", "evict", "due"): _due,
+    ("share", "admit", ""): lambda: _shared([holds("g", 2, [0, 1]), sits("ann", [2]), book("ben")], {1: SLICED}),
+    ("share", "set_sharing", ""): lambda: _shared(
+        [sits("deva", [0]), sits("devb", [1]), waits("own", 4, gpus_per_member=4)], {}
+    ),
+    ("share", "set_sharing", "ahead"): lambda: _shared([sits("deva", [0]), sits("devb", [1])], {}),
+    ("unshare", "set_sharing", ""): lambda: _shared(
+        [waits("own", 4, gpus_per_member=4)], {1: SLICED}, _unused(unused_s={"node-1": 3600.0})
+    ),
     ("regeometry", "recut", "waiting"): lambda: _cut([waits("w", 1, mig_profile=2)]),
     ("regeometry", "recut", "foreseen"): _cut_foreseen,
     ("regeometry", "recut", "expected"): lambda: _cut([], "3g.40gb"),

@@ -17,12 +17,14 @@ from autopilot.core.model.promises import PromiseRecord
 from autopilot.core.model.records import Command, CommandKind, Note, NoteCode, Observation
 from autopilot.core.model.snapshot import AdvanceTable, Recut, ServiceTable, make
 from autopilot.core.recovery.follow_spending import remember_spending
+from autopilot.core.sharing import share
 from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, waits, with_policy, world
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.geometry_world import stating
 from tests.kits.hang_world import fleet, measured, training
 from tests.kits.idle_world import NOW_S, idle_scene, look
 from tests.kits.idle_world import measured as resting_on
+from tests.kits.sharing_world import SHARING, SLICED, book, known, seen, shared, sits
 from tests.kits.ticking_world import EAGER, Ticking, tenants
 from tests.kits.ticks import follow
 
@@ -230,7 +232,13 @@ def _left_out() -> Step:
     return decide(seen, EAGER)
 
 
+def _share_barred() -> Step:
+    snap = shared("1x1", [sits("ann", [0], trust=0), book("ben")], {0: SLICED})
+    return decide(seen(snap, 7200.0), SHARING, known(snap, 7200.0))
+
+
 NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
+    share.BARRED.code: _share_barred,
     NoteCode.CLOCK_MOVED: _clock,
     NoteCode.RESUME_REFUSED: lambda: _commanded(
         CommandKind.RESUME, memory=ControllerMemory(halt=HaltMemory(killed=True, kill_sequence=2))

@@ -84,6 +84,7 @@ SHARING_WORK = (
     (Trust.ACROSS, Share.DEV),
     (Trust.ACROSS, Share.PAIR),
     *((Trust.TRUSTED, Share.DEV),) * 4,
+    *((Trust.TRUSTED, Share.PAIR),) * 2,
 )
 """Declarations of jobs 12 to 21."""
 

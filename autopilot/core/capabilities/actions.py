@@ -9,12 +9,15 @@ from autopilot.core.nodes import offer_idle, request_capacity
 from autopilot.core.preemption import defragment, defragment_ahead, preempt, reclaim_borrowed
 from autopilot.core.recovery import enforce_limit, recover
 from autopilot.core.replicas import make_room, scale_ahead
+from autopilot.core.sharing import share, unshare
 from autopilot.core.sharing_time import resize
 from autopilot.core.starting import admit_gang, backfill
 
 ACTIONS: tuple[Action, ...] = (
     admit_gang.ACTION,  # start what fits whole; hold room for the head of the order
     backfill.ACTION,  # use the gaps before reservations; give them back when due
+    share.ACTION,  # start work on shared GPUs; turn nodes that are empty, or get empty, to sharing
+    unshare.ACTION,  # turn shared nodes back that nobody uses
     regeometry.ACTION,  # cut idle MIG capacity for what waits and what is expected
     notify_idle.ACTION,  # notify the owners of idle work
     mark_idle.ACTION,  # mark it as open to suspension

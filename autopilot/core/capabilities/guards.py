@@ -18,6 +18,7 @@ from autopilot.core.guards import (
 )
 from autopilot.core.guards.base import Check
 from autopilot.core.replicas import guard as confidence
+from autopilot.core.sharing import guard as sharing
 from autopilot.core.trust import promise_guard as promise
 from autopilot.core.trust import storm_guard as storm
 from autopilot.core.trust import telemetry_guard as telemetry
@@ -35,6 +36,7 @@ GUARDS: tuple[tuple[str, Check], ...] = (
     (budget.NAME, budget.check),  # disruptions per window and at once
     (contract.NAME, contract.check),  # GPUs by contract for one beneficiary
     (regeometry.NAME, regeometry.check),  # MIG geometries: legal, rare, and never under running work
+    (sharing.NAME, sharing.check),  # shared GPUs: consent, memory, rates; no node is turned under work
     (confidence.NAME, confidence.check),  # a forecast worth its promise
     (storm.NAME, storm.check),  # the action does not reverse itself or fail again and again
     (promise.NAME, promise.check),  # the action realised enough of its promises

@@ -27,6 +27,7 @@ from autopilot.core.recovery.follow_errors import follow_errors
 from autopilot.core.recovery.follow_spending import remember_spending
 from autopilot.core.replicas.follow import floor_timers_s, remember_services
 from autopilot.core.sharing.follow import remember_profiles
+from autopilot.core.sharing.follow_turns import enter_turns, follow_turns
 from autopilot.core.trust.follow_promises import cap_notes, follow_promises, remember_promises
 from autopilot.core.trust.follow_storms import count_acts, follow_failed, storm_notes, storm_timers_s
 
@@ -174,6 +175,13 @@ CAPABILITIES: tuple[Capability, ...] = (
         ("holders",),
         "anywhere: it reads its own slice",
         absorb=remember_holders,
+    ),
+    Capability(
+        "sharing",
+        ("sharing",),
+        "anywhere: it reads its own slice",
+        absorb=follow_turns,
+        commit=enter_turns,
     ),
     Capability(
         "intentions",

@@ -46,6 +46,7 @@ from autopilot.core.placement.kinds.instances import find_places
 from autopilot.core.placement.on_demand import profile_of
 from autopilot.core.placement.whatif import Layout, WhatIf
 from autopilot.core.planning.context import Context
+from autopilot.core.sharing.follow_turns import closed_to_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ def _under_way(
     """The context with open effects and pipelined starts booked, and with the ready starts."""
     observation, policy = facts.observation, facts.policy
     whatif = facts.books.opened(spot_saves=policy.placement.spot_saves)
-    aside = np.flatnonzero(set_aside(memory, observation.snapshot))
+    closed = closed_to_work(memory, observation.snapshot)
+    aside = np.flatnonzero(set_aside(memory, observation.snapshot) | closed)
     if len(aside):
         whatif.set_aside(aside.astype(np.int32))
     busy = _apply_open_effects(memory, whatif, names)
@@ -168,11 +170,11 @@ def _on_free_gpus(whatif: WhatIf, layout: Layout) -> Layout:
     """
     node = whatif.snapshot.gpus.node
     whole = (layout.plain & (layout.milli == GPU_MILLI)).all()
-    if not (whole and whatif.gpu_usable[layout.gpu].all() and whatif.node_ok[node[layout.gpu]].all()):
+    if not (whole and whatif.gpu_whole[layout.gpu].all() and whatif.node_ok[node[layout.gpu]].all()):
         return layout.without(range(len(layout)))
     found: list[int] = []
     for at, asked in zip(*np.unique(node[layout.gpu], return_counts=True), strict=True):
-        free = np.flatnonzero((node == at) & whatif.gpu_usable & (whatif.gpu_used == 0))
+        free = np.flatnonzero((node == at) & whatif.gpu_whole & (whatif.gpu_used == 0))
         found += free[: int(asked)].tolist()
     return Layout.whole(np.array(found, np.int32))
 

@@ -98,6 +98,15 @@ class Code(StrEnum):
     RECUT_IN_USE = "recut_in_use"  # an instance in use would be destroyed
     RECUT_ILLEGAL = "recut_illegal"  # the new geometry cannot exist
     RECUT_QUARANTINE = "recut_quarantine"  # an earlier change of the GPU ended badly
+    SHARE_CONSENT = "share_consent"  # work on the GPU does not allow it, or not beside another tenant
+    SHARE_COUNT = "share_count"  # too many workloads on one GPU
+    SHARE_END = "share_end"  # a client of an MPS server may be ended by a signal
+    SHARE_UNKNOWN = "share_unknown"  # the mechanism, or the rates, are not known
+    SHARE_MEMORY = "share_memory"  # the peaks of memory do not fit
+    SHARE_LOAD = "share_load"  # together they use too much of the GPU
+    SHARE_RATE = "share_rate"  # one of them would run too slowly
+    SHARE_APART = "share_apart"  # two shares may be of the same GPU
+    SHARE_IN_USE = "share_in_use"  # the node to be turned has work
 
 
 class About(StrEnum):

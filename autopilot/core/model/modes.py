@@ -19,7 +19,7 @@ class Mode(StrEnum):
     AUTO = "auto"
 
 
-LATEST_EDITION = 2
+LATEST_EDITION = 3
 """Edition of the shipped policies in this version (autopilot/policies/editions.py)."""
 MODES = tuple(Mode)
 MODE_UNIT = f"mode (0 {MODES[0]} .. {len(MODES) - 1} {MODES[-1]})"
@@ -46,6 +46,8 @@ class Effect(StrEnum):
     SUSPEND = "suspend"  # stop work and keep it away
     RECUT = "recut"  # change the MIG geometry of idle capacity
     DRAIN = "drain"  # move work off a GPU or node before a change of its MIG geometry
+    SHARE = "share"  # start work on shared GPUs, and turn nodes to sharing for it
+    UNSHARE = "unshare"  # turn nodes back to whole GPUs
     NOTIFY = "notify"  # notify the owner of work
     MARK = "mark"  # note that work may be suspended
     PARK = "park"  # stop work until its owner resumes it
@@ -73,6 +75,17 @@ class Modes:
         Mode,
         Does(Effect.FILL),
         Doc("start work in gaps before a reservation; evict it when the reserved gang can start"),
+    ] = Mode.RECOMMEND
+    share: Annotated[
+        Mode,
+        Does(Effect.SHARE),
+        Doc(
+            "start work that allows it on GPUs shared by software, and turn nodes to sharing for it once they are "
+            "empty, where their pool offers that"
+        ),
+    ] = Mode.RECOMMEND
+    unshare: Annotated[
+        Mode, Does(Effect.UNSHARE), Doc("turn shared nodes back to whole GPUs when nobody uses their shares")
     ] = Mode.RECOMMEND
     regeometry: Annotated[
         Mode,

@@ -99,6 +99,7 @@ class SharingConfig:
     sharing: Sharing
     replicas: int  # shares of each GPU; 1: whole
     single: bool = False  # pods that request more than one GPU fail there
+    named: bool = False  # it gives out the shares of the GPUs that a start names; else it chooses itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from autopilot.core.model.snapshot import (
     I32,
     Bools,
     ClusterSnapshot,
+    NodeTable,
     PlacementTable,
     State,
     Texts,
@@ -99,6 +100,14 @@ def evicted_uids(memory: ControllerMemory) -> list[str]:
 def whole_gpus(work: WorkloadTable, rows: I32 | int = EVERY) -> Bools:
     """True for gangs of whole GPUs, not of shares or MIG instances."""
     return np.asarray((work.gpu_milli[rows] == 0) & (work.mig_profile[rows] < 0))
+
+
+def divided_mask(nodes: NodeTable) -> Bools:
+    """Nodes whose GPUs are given out by shares alone: they are shared, and can be turned back. Shape [nodes].
+
+    On a node that others keep shared, work also gets GPUs that nobody else is on.
+    """
+    return np.asarray((nodes.replicas > 1) & (nodes.sharing_offers != 0))
 
 
 def on_shares(snapshot: ClusterSnapshot) -> Bools:

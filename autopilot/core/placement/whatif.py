@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from autopilot.core.hardware.takes_work import takes_work
 from autopilot.core.model.errors import InvariantError, invariant
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot
+from autopilot.core.model.work import divided_mask
 from autopilot.core.placement.on_demand import places_of
 
 
@@ -130,7 +131,8 @@ class WhatIf:
     Columns:
 
     - `gpu_used` [gpus]: thousandths in use. `gpu_ok` [gpus]: healthy, free of errors that bar new work, and with a
-      settled geometry. `gpu_usable` [gpus]: such a GPU as a whole (no MIG), on a ready and open node.
+      settled geometry. `gpu_usable` [gpus]: such a GPU without MIG, on a ready and open node. `gpu_whole` [gpus]: one
+      that is given out whole, because software does not share it.
     - `node_free` [nodes]: usable GPUs without work; `node_cpu`, `node_memory` [nodes]: free milli-CPU and MiB.
     - `instance_gpu`, `instance_profile`, `instance_start`, `instance_used` (thousandths), `instance_alive` [instances].
     - `gpu_cuts`, `gpu_cuts_used` [gpus]: instances, and those in use. `places`: instances on demand; `slices_taken`
@@ -151,6 +153,7 @@ class WhatIf:
         self.suited: dict[tuple[int, tuple[int, ...], int, bool, bytes], Bools] = {}  # see shapes.suited_nodes
         self.gpu_ok: Bools = gpu_ok
         self.gpu_usable: Bools = self.gpu_ok & ~gpus.mig & node_ok[gpus.node]
+        self._given_whole = (~divided_mask(nodes))[gpus.node] if nodes.sharing_offers.any() else None
         self.instance_gpu: I32 = snapshot.instances.gpu
         self.instance_profile: I32 = snapshot.instances.profile
         self.instance_start: I32 = snapshot.instances.start
@@ -168,7 +171,7 @@ class WhatIf:
         alive = self.instance_gpu[self.instance_alive]
         self.gpu_cuts = np.bincount(alive, minlength=len(gpus.uuid))
         self._free: dict[int, I32] = {}  # by profile: rows with all instances that are free, and some that were
-        free = self.gpu_usable & (self.gpu_used == 0)
+        free = self.gpu_whole & (self.gpu_used == 0)
         self.node_free: I32 = np.bincount(gpus.node[free], minlength=len(nodes.id)).astype(np.int32)
         self.node_cpu, self.node_memory = self._free_host_capacity(held.workload, held.node)
         self.layouts: dict[int, Layout] = {}
@@ -198,6 +201,11 @@ class WhatIf:
                 used = np.bincount(node, asked[workload] * share, minlength=len(free)).round().astype(np.int64)
                 np.subtract(free, used, out=free, where=free != _UNLIMITED)
         return cpu, memory
+
+    @property
+    def gpu_whole(self) -> Bools:
+        """Usable GPUs that are given out whole. Shape [gpus]."""
+        return self.gpu_usable if self._given_whole is None else self.gpu_usable & self._given_whole
 
     # --- the books of holders --------------------------------------------------------------
 
@@ -264,7 +272,7 @@ class WhatIf:
     def set_aside(self, gpus: I32) -> None:
         """These GPUs (rows) take no new work: their geometry changes or is unknown. Their work goes on."""
         before = (self.gpu_ok, self.gpu_usable, self.node_free)
-        free = gpus[self.gpu_usable[gpus] & (self.gpu_used[gpus] == 0)]
+        free = gpus[self.gpu_whole[gpus] & (self.gpu_used[gpus] == 0)]
         self.gpu_ok, self.gpu_usable, self.node_free = before[0].copy(), before[1].copy(), before[2].copy()
         self.gpu_ok[gpus] = self.gpu_usable[gpus] = False
         self._free.clear()
@@ -302,7 +310,7 @@ class WhatIf:
                 ]
 
     def _apply_gpus(self, rows: I32, milli: I32, sign: int, gpu_node: I32, most: int) -> None:
-        used, usable = self.gpu_used, self.gpu_usable
+        used, usable = self.gpu_used, self.gpu_whole
         if not len(rows):
             return
         was_free = used[rows] == 0

@@ -57,9 +57,11 @@ class Quota:
     _leaving: dict[int, set[tuple[int, int]]] | None = None  # (GPU, instance) that gangs are giving up, by row
     _claims_made: dict[tuple[int, int], Claim] = field(default_factory=dict)  # by row and width: they do not change
 
-    def may_start(self, row: int, gpus: int) -> Refusal | None:
-        """May the gang start at this width on idle capacity, as far as quotas go?"""
+    def may_start(self, row: int, gpus: int, share: float = 1.0) -> Refusal | None:
+        """May the gang start at this width on idle capacity, as far as quotas go? `share`: the part of each GPU."""
         claim = self.claim(row, gpus)
+        if share < 1.0 and not (self.counted is not None and self.counted.requests):
+            claim = claim._replace(gpus=claim.gpus * share, least_gpus=claim.least_gpus * share)
         if self.open_models(row, gpus) == NO_MODEL:
             room = max(self.ledger.limit_room(claim.queue, (kind,)) for kind in set(self.ledger.kind_of_model))
             return Refusal(Code.LIMIT, max(room, 0.0), claim.gpus)

@@ -110,7 +110,7 @@ def _free_at(ctx: Context, at: int, gpu_free_at_s: F64) -> F64:
     firm_s = float(work.submit_s[ctx.pending[at]]) + ctx.policy.reservation.firm_after_s
     free_at = gpu_free_at_s.copy()
     evictable = held.gpu[endless[held.workload]]
-    evictable = evictable[ctx.whatif.gpu_usable[evictable] & np.isinf(free_at[evictable])]
+    evictable = evictable[ctx.whatif.gpu_whole[evictable] & np.isinf(free_at[evictable])]
     free_at[evictable] = -np.inf if ctx.firm[at] else firm_s
     return free_at
 

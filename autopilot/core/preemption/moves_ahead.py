@@ -85,7 +85,7 @@ def clear_for(ctx: Context, shape: Shape, may_move: Bools, soon: I32) -> Cleared
         spread=shape.topology == Topology.SPREAD,
         patience=ctx.policy.limits.search_steps,
     )
-    free_gpus = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_usable]).sum()) / GPU_MILLI
+    free_gpus = float((GPU_MILLI - whatif.gpu_used[whatif.gpu_whole]).sum()) / GPU_MILLI
     offered = []
     if free_gpus >= shape.gpus:
         most_gpus = min(free_gpus, most_given_up(ctx, shape))

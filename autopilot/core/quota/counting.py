@@ -34,8 +34,9 @@ def counting(snapshot: ClusterSnapshot, policy: Policy) -> Counting | None:
     """How quota counts under a policy; None: as the ledger does."""
     work, held, cuts = snapshot.workloads, snapshot.placements, snapshot.instances
     shares = on_shares(snapshot) if policy.rules in KUEUE else np.zeros(0, np.bool_)
+    requests = policy.rules in KUEUE and bool(shares.any() or (snapshot.nodes.replicas > 1).any())
     parts = policy.rules not in KUEUE and policy.tenancy.instance_parts
-    if not shares.any() and not (parts and ((cuts.profile >= 0).any() or (work.mig_profile >= 0).any())):
+    if not requests and not (parts and ((cuts.profile >= 0).any() or (work.mig_profile >= 0).any())):
         return None
     gpus, asked, instances = entry_milli(held) / GPU_MILLI, gpu_parts(work), np.ones(len(cuts.id))
     if not parts:

@@ -50,7 +50,7 @@ def _hold(ctx: Context, row: int) -> None:
     if left <= 0:
         return
     count = len(snapshot.nodes.id)
-    usable = ctx.whatif.gpu_usable & right & ~own
+    usable = ctx.whatif.gpu_whole & right & ~own
     ready = np.bincount(snapshot.gpus.node[usable & _free_by(ctx, start_s)], minlength=count)
     most = np.bincount(snapshot.gpus.node[usable], minlength=count)
     before = named(snapshot.nodes.id, ctx.memory.plan.advance.get(name, ()))

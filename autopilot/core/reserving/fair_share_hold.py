@@ -107,6 +107,6 @@ def _free_or_taken_at(ctx: Context, over: Bools, effect: Effect, action: str) ->
     free_at_s = ctx.plan.gpu_free_at_s.copy()
     if not ctx.policy.modes.auto(effect) or is_capped(ctx.memory, action):
         return free_at_s
-    usable = ctx.whatif.gpu_usable[held.gpu]
+    usable = ctx.whatif.gpu_whole[held.gpu]
     np.minimum.at(free_at_s, held.gpu[usable], np.fmin(settles_s[held.workload[usable]], np.inf))
     return free_at_s

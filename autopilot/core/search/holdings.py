@@ -83,7 +83,7 @@ class Takings:
         if key not in self._cleared:
             whatif, layout = self.whatif, self.whatif.layout_of(target.row)
             at = np.arange(len(layout)) if target.whole else np.array(self.entries(target), np.int32)
-            at = at[layout.plain[at] & whatif.gpu_usable[layout.gpu[at]]]
+            at = at[layout.plain[at] & whatif.gpu_whole[layout.gpu[at]]]
             gone: dict[int, int] = {}
             for gpu, milli in zip(layout.gpu[at].tolist(), layout.milli[at].tolist(), strict=True):
                 gone[gpu] = gone.get(gpu, 0) + milli
@@ -183,10 +183,10 @@ def entries_of(whatif: WhatIf, rows: I32) -> tuple[I32, I32, I32]:
     changed = [(int(place[row]), whatif.layouts[row]) for row in moved[place[moved] >= 0].tolist()]
     place[rows[[at for at, _ in changed]]] = -1
     gang = place[held.workload]
-    mine = (gang >= 0) & whatif.gpu_usable[held.gpu]
+    mine = (gang >= 0) & whatif.gpu_whole[held.gpu]
     columns = [(gang[mine], held.gpu[mine], np.where(held.instance[mine] < 0, held.milli[mine], 0))]
     for at, layout in changed:
-        usable = np.flatnonzero(whatif.gpu_usable[layout.gpu])
+        usable = np.flatnonzero(whatif.gpu_whole[layout.gpu])
         columns.append(
             (
                 np.full(len(usable), at, np.int32),

@@ -159,7 +159,7 @@ def _free_milli(ctx: Context) -> I64:
     answers = ctx.cached()
     if answers.free_milli is None:
         whatif, node = ctx.whatif, ctx.observation.snapshot.gpus.node
-        free = np.where(whatif.gpu_usable, np.maximum(GPU_MILLI - whatif.gpu_used, 0), 0)
+        free = np.where(whatif.gpu_whole, np.maximum(GPU_MILLI - whatif.gpu_used, 0), 0)
         answers.free_milli = np.bincount(node, free, len(whatif.node_free)).astype(np.int64)
     return answers.free_milli
 

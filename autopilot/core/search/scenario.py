@@ -393,6 +393,6 @@ def free_of(ctx: Context, rows: Sequence[int]) -> I32:
     free = whatif.node_free.copy()
     for row in rows:
         held = whatif.layout_of(row).gpu
-        freed = held[whatif.gpu_usable[held] & (whatif.gpu_used[held] == GPU_MILLI)]
+        freed = held[whatif.gpu_whole[held] & (whatif.gpu_used[held] == GPU_MILLI)]
         free += np.bincount(gpus.node[freed], minlength=len(free)).astype(free.dtype)
     return free

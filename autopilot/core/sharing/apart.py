@@ -18,7 +18,7 @@ def lands_apart(given: Sequence[int], replicas: int, count: int) -> bool:
         free = [gpu for gpu, shares in enumerate(held) if shares < replicas]
         if not free:
             return False
-        gpu = min(free, key=lambda each: (held[each], each in chosen))
+        gpu = min(free, key=lambda each: (held[each], each not in chosen))
         if gpu in chosen:
             return False
         chosen.add(gpu)

@@ -7,10 +7,13 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from autopilot.core.model.objects import Sharing, SharingConfig, Subject, SubjectKind
+from autopilot.core.effects.draft import VerbDraft
+from autopilot.core.model.objects import Sharing, SharingConfig, Subject, SubjectKind, Victim
 from autopilot.core.model.policy import Policy
+from autopilot.core.model.records import Proposal
 from autopilot.core.model.snapshot import ClusterSnapshot
 from autopilot.core.model.verb import Deed, World
+from autopilot.core.planning.context import Context
 
 KIND: Final = "set_sharing"
 
@@ -58,6 +61,18 @@ class SetSharing(Deed):
         nodes = world.snapshot.nodes
         rows = np.flatnonzero(nodes.id == subject.uid)
         return bool(((nodes.sharing[rows] == self.sharing) & (nodes.replicas[rows] == self.replicas)).all())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDraft(VerbDraft):
+    """The change of a node; nothing starts there from now on."""
+
+    def stand(self, ctx: Context, proposal: Proposal, *, accepted: bool) -> tuple[Victim, ...]:
+        """Its GPUs are set aside."""
+        if accepted:
+            gpus = ctx.observation.snapshot.gpus.node
+            ctx.whatif.set_aside(np.flatnonzero(gpus == self.row).astype(np.int32))
+        return ()
 
 
 def turned(row: int, to: SharingConfig, snapshot: ClusterSnapshot) -> SetSharing:

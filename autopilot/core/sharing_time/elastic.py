@@ -178,7 +178,7 @@ def _unwanted(ctx: Context) -> I32:
     if not ctx.plan.wanted:
         return room
     wanted = np.unique(np.concatenate([layout.gpu for layout in ctx.plan.wanted]))
-    idle = wanted[whatif.gpu_usable[wanted] & (whatif.gpu_used[wanted] == 0)]
+    idle = wanted[whatif.gpu_whole[wanted] & (whatif.gpu_used[wanted] == 0)]
     taken = np.bincount(ctx.observation.snapshot.gpus.node[idle], minlength=len(room))
     left: I32 = np.maximum(room - taken, 0).astype(np.int32)
     return left

@@ -51,6 +51,7 @@ from autopilot.core.search.scenario import (
     submitted,
     worth_gpu_s,
 )
+from autopilot.core.sharing.share import seat_first, turn_first
 from autopilot.core.sharing_time.elastic import running, share, waiting
 from autopilot.core.sharing_time.resize import acts as resize_acts
 from autopilot.core.starting.backfill import gap_draft, uses_gap
@@ -93,10 +94,10 @@ def propose(ctx: Context, submit: Submit) -> None:
     """Admissions and reservations of this tick, in the order of service."""
     if recover_runs(ctx):
         give_back(ctx, may_stop(ctx), submit)
-    everyone = np.arange(len(ctx.pending))
+    turn_first(ctx, submit)
     plain = not ctx.quota.rules.at_once and ctx.policy.reservation.share_hold_s <= 0
-    run = _Pass(_codes(ctx), (~(ctx.may_reserve | ctx.ahead)).tolist() if plain else [False] * len(everyone))
-    positions = _not_held_back(ctx, everyone)
+    run = _Pass(_codes(ctx), (~(ctx.may_reserve | ctx.ahead)).tolist() if plain else [False] * len(ctx.pending))
+    positions = _not_held_back(ctx, np.arange(len(ctx.pending)))
     turns = queue_turns(ctx, positions)
     strict = ctx.observation.snapshot.queues.strict.tolist()
     queue_of, ahead, keeps = ctx.pending_table.queue, ctx.ahead.tolist(), ctx.quota.rules.keeps is not None
@@ -282,10 +283,11 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
 
     An elastic gang is first placed at its minimum. It is widened and proposed after all others had their turn.
     """
-    row = int(ctx.pending[at])
-    snapshot = ctx.observation.snapshot
-    wide, least = int(snapshot.workloads.gpus[row]), ctx.pending_table.least_gpus[at]
-    refusal, admitted = ctx.may_start(at, least), snapshot.workloads.gate[row] == Gate.NO_PODS
+    row, work = int(ctx.pending[at]), ctx.observation.snapshot.workloads
+    wide, least = int(work.gpus[row]), ctx.pending_table.least_gpus[at]
+    refusal, admitted = ctx.may_start(at, least), work.gate[row] == Gate.NO_PODS
+    if seat_first(ctx, at, submit):
+        return None
     if refusal is not None:
         return NO_PODS if admitted else refusal
     shape = ctx.shape(row, least)
@@ -295,7 +297,7 @@ def _try(ctx: Context, at: int, run: _Pass, submit: Submit) -> Miss | None:
     if admitted:  # the room and the quota of its pods are held
         _hold(ctx, at, found)
         return NO_PODS
-    if snapshot.workloads.gate[row] == Gate.WAITING:  # quota and room are held, the start waits for the check
+    if work.gate[row] == Gate.WAITING:  # quota and room are held, the start waits for the check
         _hold(ctx, at, found)
         return Miss(Code.CHECK, 1.0, 0.0)
     if least < wide and row not in ctx.members:
@@ -332,9 +334,8 @@ def _widen(ctx: Context, positions: Sequence[int], submit: Submit) -> None:
 
 def _widest(ctx: Context, at: int, fit: Fit, shape: Shape) -> tuple[Fit, Shape]:
     """The widest start of an elastic gang with its minimum at `fit`: more members never fit better."""
-    row = int(ctx.pending[at])
-    snapshot = ctx.observation.snapshot
-    member, wide = max(int(snapshot.workloads.gpus_per_member[row]), 1), int(snapshot.workloads.gpus[row])
+    row, work = int(ctx.pending[at]), ctx.observation.snapshot.workloads
+    member, wide = max(int(work.gpus_per_member[row]), 1), int(work.gpus[row])
     low, high = shape.gpus // member, -(-wide // member)
     while low < high:
         middle = (low + high + 1) // 2

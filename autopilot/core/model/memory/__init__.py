@@ -23,6 +23,7 @@ from autopilot.core.model.memory.plan import PlanMemory
 from autopilot.core.model.memory.profiles import ProfilesMemory
 from autopilot.core.model.memory.recovery import RecoveryMemory
 from autopilot.core.model.memory.replicas import ReplicasMemory
+from autopilot.core.model.memory.sharing import SharingMemory
 from autopilot.core.model.memory.spending import SpendingMemory
 from autopilot.core.model.memory.starts import StartsMemory
 from autopilot.core.model.memory.trust import TrustMemory
@@ -59,6 +60,7 @@ class ControllerMemory:
     intake: IntakeMemory = field(default_factory=IntakeMemory)
     profiles: ProfilesMemory = field(default_factory=ProfilesMemory)
     holders: HoldersMemory = field(default_factory=HoldersMemory)
+    sharing: SharingMemory = field(default_factory=SharingMemory)
 
 
 @dataclass(frozen=True, slots=True)

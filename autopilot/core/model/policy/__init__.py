@@ -43,6 +43,7 @@ from autopilot.core.model.policy.capacity import Capacity
 from autopilot.core.model.policy.geometry import Regeometry
 from autopilot.core.model.policy.idle import Idle
 from autopilot.core.model.policy.promises import Promises
+from autopilot.core.model.policy.sharing import SharingRules
 from autopilot.core.model.policy.storms import Storms
 from autopilot.core.model.policy.tenancy import Elastic
 from autopilot.core.model.policy.tenancy import GuaranteeRule as GuaranteeRule
@@ -354,6 +355,7 @@ class Policy:
     )
     preemption: Annotated[Preemption, Doc("preemption of running work")] = field(default_factory=Preemption)
     regeometry: Annotated[Regeometry, Doc("changes of MIG geometry")] = field(default_factory=Regeometry)
+    sharing: Annotated[SharingRules, Doc("nodes turned to sharing and back")] = field(default_factory=SharingRules)
     scale_ahead: Annotated[ScaleAhead, Doc("replicas ahead of the load")] = field(default_factory=ScaleAhead)
     room: Annotated[RoomRules, Doc("room for replicas")] = field(default_factory=RoomRules)
     defragment_ahead: Annotated[DefragmentAhead, Doc("moves ahead of the demand")] = field(

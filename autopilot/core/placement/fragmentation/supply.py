@@ -82,7 +82,7 @@ class Stock:
         self._free = whatif.node_free.astype(np.int64)
         self._model_of_node = whatif.snapshot.nodes.gpu_model
         part = np.flatnonzero(
-            inside[gpus.node] & whatif.gpu_usable & (whatif.gpu_used > 0) & (whatif.gpu_used < GPU_MILLI)
+            inside[gpus.node] & whatif.gpu_whole & (whatif.gpu_used > 0) & (whatif.gpu_used < GPU_MILLI)
         )
         self._part_node = gpus.node[part]
         self._part_units = (GPU_MILLI - whatif.gpu_used[part].astype(np.int64)) * UNITS // GPU_MILLI

@@ -15,7 +15,7 @@ def find_shares(whatif: WhatIf, wanted: Wanted) -> Fit | Miss:
     """Shares of GPUs, one a member: the fullest GPU with room for the share, an empty one last."""
     gpus, shape, room = whatif.snapshot.gpus, wanted.shape, wanted.room
     suits = suitable_nodes(whatif, shape, wanted.memory_mib_of_model)
-    usable = whatif.gpu_usable & suits[gpus.node]
+    usable = whatif.gpu_whole & suits[gpus.node]
     opens = usable & (whatif.gpu_used == 0)
     # number of each empty GPU on its node: as many as there is room for may be opened
     opened = np.cumsum(opens)

@@ -260,7 +260,7 @@ def on_nodes(whatif: WhatIf, nodes: I32, counts: NDArray[np.integer], score: flo
     for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
         first = int(table.first_gpu[node])
         block = slice(first, first + int(table.gpus[node]))
-        idle = np.flatnonzero((whatif.gpu_used[block] == 0) & whatif.gpu_usable[block])[:count]
+        idle = np.flatnonzero((whatif.gpu_used[block] == 0) & whatif.gpu_whole[block])[:count]
         rows.append(idle + first)
     return Fit(Layout.whole(np.concatenate(rows).astype(np.int32)), nodes, score, terms)
 

@@ -111,7 +111,7 @@ def predicted_ends(work: WorkloadTable, policy: Policy, outlook: Outlook, review
 def gpu_free_at(whatif: WhatIf, end_s: F64) -> F64:
     """Predicted free time of each GPU: -inf if it is free, inf if it is unusable. Shape [gpus]."""
     held = whatif.snapshot.placements
-    free_at = np.where(whatif.gpu_usable, -np.inf, np.inf)
+    free_at = np.where(whatif.gpu_whole, -np.inf, np.inf)
     if len(held.gpu):
         busy = np.full(len(free_at), -np.inf)
         np.maximum.at(busy, held.gpu, end_s[held.workload])
