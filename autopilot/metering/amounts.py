@@ -61,14 +61,17 @@ AMOUNTS = (
     "gflop",
     "gflop_time",
     "unmeasured_losses",
+    "saved",
 )
-"""Whole numbers of a row, in grains but for `energy_mj` (millijoules), `gflop` (10^9 operations) and the last (stops).
+"""Whole numbers of a row, in grains but for `energy_mj` (millijoules), `gflop` (10^9 operations), and
+`unmeasured_losses` (stops).
 
 `measured` has known SM activity; of it `active` was active. `powered` has known energy, `counted` has it from the
-energy counter. `gflop_time` is the GPU time of which the workload reported its operations.
+energy counter. `gflop_time` is the GPU time of which the workload reported its operations. `saved` was requested as
+whole GPUs and not held, because the work has shares of them.
 """
-GPU_TIME, MEASURED, ACTIVE, BORROWED, LOST, ENERGY, POWERED, COUNTED, GFLOP, GFLOP_TIME, UNMEASURED_LOSSES = range(
-    len(AMOUNTS)
+GPU_TIME, MEASURED, ACTIVE, BORROWED, LOST, ENERGY, POWERED, COUNTED, GFLOP, GFLOP_TIME, UNMEASURED_LOSSES, SAVED = (
+    range(len(AMOUNTS))
 )
 
 

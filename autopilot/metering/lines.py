@@ -58,7 +58,8 @@ def lines_of(store: Store, edges: Sequence[int], more: Sequence[str] = ()) -> pd
         return pd.DataFrame(columns=["begin", "end", *texts, *AMOUNTS])
     there = {row[0] for row in _asked("DESCRIBE SELECT * FROM read_parquet($files, union_by_name = true)", wanted)}
     names = ", ".join(f"coalesce({name}, '') AS {name}" if name in there else f"'' AS {name}" for name in texts)
-    sums = ", ".join(f"CAST(sum({_within(name)}) AS BIGINT) AS {name}" for name in AMOUNTS)
+    amounts = [f"CAST(coalesce(sum({_within(name)}), 0) AS BIGINT)" if name in there else "0" for name in AMOUNTS]
+    sums = ", ".join(f"{each} AS {name}" for each, name in zip(amounts, AMOUNTS, strict=True))
     query = (
         "WITH cut AS (SELECT unnest($low) AS low, unnest($high) AS high) "  # noqa: S608 - names of this module
         f'SELECT cut.low AS "begin", cut.high AS "end", {names}, {sums} '

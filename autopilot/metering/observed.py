@@ -16,6 +16,7 @@ from autopilot.core.intake.usage.parts import FINE, GPU_UNITS, Parts, activity, 
 from autopilot.core.intake.usage.rollup import usable_gpus
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import F64, I64, SLO_CLASS_NAMES, TOPOLOGY_NAMES, ClusterSnapshot
+from autopilot.core.model.work import whole_gpus
 from autopilot.metering.amounts import (
     ACTIVE,
     BORROWED,
@@ -27,6 +28,7 @@ from autopilot.metering.amounts import (
     LOST,
     MEASURED,
     POWERED,
+    SAVED,
     TICKS_PER_S,
     UNMEASURED_LOSSES,
     Kind,
@@ -227,6 +229,7 @@ def _overlap(held: Held, begin: int, end: int) -> I64:
 def _add_held(amounts: Amounts, groups: Groups, reading: _Reading, begin: int, end: int) -> None:
     """The amounts of one span by owner."""
     held, units = groups.held, groups.held.parts.units
+    shares = ~held.parts.instance & (units < GPU_UNITS) & whole_gpus(held.snapshot.workloads)[held.parts.workload]
     long = _overlap(held, begin, end)
     seen = np.maximum(np.minimum(held.end, end) - np.maximum(np.maximum(held.begin, begin), reading.since), 0)
     known = np.where(reading.counted, long, _overlap(held, max(begin, reading.power_since), end))
@@ -241,6 +244,7 @@ def _add_held(amounts: Amounts, groups: Groups, reading: _Reading, begin: int, e
             energy,
             np.where(powered, units * known, 0),
             np.where(reading.counted, units * long, 0),
+            np.where(shares, (GPU_UNITS - units) * long, 0),
         ]
     )
     sums = np.add.reduceat(columns[:, groups.order], groups.first, axis=1).T.tolist()
@@ -249,7 +253,7 @@ def _add_held(amounts: Amounts, groups: Groups, reading: _Reading, begin: int, e
         if not total[0]:
             continue
         into = amounts.setdefault(key, no_amounts())
-        for place, value in zip((GPU_TIME, MEASURED, ACTIVE, ENERGY, POWERED, COUNTED), total, strict=True):
+        for place, value in zip((GPU_TIME, MEASURED, ACTIVE, ENERGY, POWERED, COUNTED, SAVED), total, strict=True):
             into[place] += value
         if rows and reading.flops[rows[at]] >= 0:
             _add_flops(into, held, rows[at], reading.flops[rows[at]], total[0], begin, end)

@@ -25,9 +25,9 @@ from autopilot.core.model.errors import InputError
 from autopilot.files import Lock, lock_beside, replace_file, write_bytes
 from autopilot.metering.amounts import AMOUNTS, KEYS, TICKS_PER_S, Row, to_ticks
 
-SCHEMA = "gpu-autopilot/metering/2"
-OLDER = ("gpu-autopilot/metering/1",)
-"""Their rows have no user and no labels."""
+SCHEMA = "gpu-autopilot/metering/3"
+OLDER = ("gpu-autopilot/metering/2", "gpu-autopilot/metering/1")
+"""Their rows have no GPU time saved by sharing; those of 1 have no user and no labels either."""
 ABOUT = "about.json"
 HOUR = 3600 * TICKS_PER_S
 DAY = 24 * HOUR
@@ -49,8 +49,8 @@ _COLUMNS = pa.schema(
 )
 
 
-LATER = ("user", "labels")
-"""Columns absent from older segments."""
+LATER: dict[str, str | int] = {"user": "", "labels": "", "saved": 0}
+"""Columns absent from older segments, and their values there."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -194,7 +194,7 @@ def _read(path: Path) -> pa.Table:
         why = str(error).splitlines()[0]
         raise InputError(f"{path}: damaged ({why}); restore it, or remove it: its time is then a gap") from error
     for name in (name for name in LATER if name not in table.schema.names):
-        table = table.append_column(name, pa.array([""] * len(table), pa.string()))
+        table = table.append_column(name, pa.array([LATER[name]] * len(table), _COLUMNS.field(name).type))
     if set(table.schema.names) == set(_COLUMNS.names):
         table = table.select(_COLUMNS.names)
     else:

@@ -55,6 +55,7 @@ class Bill:
     measured_gpu_h: float = 0.0
     borrowed_gpu_h: float = 0.0
     lost_gpu_h: float = 0.0
+    saved_gpu_h: float = 0.0  # requested as whole GPUs, and not held: the work has shares of them
     reserved_gpu_h: float = 0.0  # of guarantees: the part used by this owner, and the part its queue left unused
     unused_gpu_h: float = 0.0  # of that, free capacity
     energy_kwh: float | None = None  # of the site: with the PUE
@@ -225,6 +226,7 @@ def _summed(
             ("measured", "measured"),
             ("borrowed", "borrowed"),
             ("lost", "lost"),
+            ("saved", "saved"),
         )
     }
     figures = pd.DataFrame(
@@ -294,6 +296,7 @@ _SUMS = (
     "measured_gpu_h",
     "borrowed_gpu_h",
     "lost_gpu_h",
+    "saved_gpu_h",
     "reserved_gpu_h",
     "unused_gpu_h",
     "reservation",

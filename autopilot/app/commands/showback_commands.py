@@ -242,7 +242,8 @@ def _print(answer: Showback, asked: Asked, example: bool) -> None:
     )
     if example:
         out.print("prices: those of the shipped example; give your own with --prices FILE")
-    heads = [answer.by, "GPU-h", "active", "idle", "unknown", "unused", "borrowed", "lost"]
+    shared = answer.total.saved_gpu_h > 0.0
+    heads = [answer.by, "GPU-h", "active", "idle", "unknown", "unused", "borrowed", "lost", *(["saved"] * shared)]
     heads += [
         "measured",
         "kept",
@@ -256,15 +257,15 @@ def _print(answer: Showback, asked: Asked, example: bool) -> None:
         "charge",
         "list cost",
     ]
-    print_rows(heads, [_cells(bill) for bill in (*answer.bills, answer.total)], figures=True)
+    print_rows(heads, [_cells(bill, shared=shared) for bill in (*answer.bills, answer.total)], figures=True)
     for line in _closing(answer):
         out.print(line)
 
 
-def _cells(bill: Bill) -> list[str]:
+def _cells(bill: Bill, *, shared: bool) -> list[str]:
     free = bill.name.startswith("(") and not bill.allocated_gpu_h
     hours = [bill.active_gpu_h, bill.idle_gpu_h, bill.unknown_gpu_h, bill.unused_gpu_h]
-    hours += [bill.borrowed_gpu_h, bill.lost_gpu_h]
+    hours += [bill.borrowed_gpu_h, bill.lost_gpu_h, *([bill.saved_gpu_h] * shared)]
     return [
         bill.name,
         f"{bill.allocated_gpu_h:,.1f}",

@@ -24,14 +24,14 @@ def seen(start_s: float | None, now_s: float) -> Observation:
     return replace(observe(snapshot("1x8", work), now_s), tick=int(now_s))
 
 
-def gpu_s(*ticks: Observation) -> dict[str, float]:
+def gpu_s(*ticks: Observation, amount: str = "gpu_time") -> dict[str, float]:
     """GPU-seconds by kind over these ticks."""
     memory = Memory()
     meter = Meter(memory, begin_s=ticks[0].now_s)
     for tick in ticks:
         meter.take(tick, decide(tick).instructions)
     meter.close()
-    return {key[0]: sum_ / GRAINS_PER_GPU_S for key, sum_ in sums_of(memory.rows).items() if key[1] == "gpu_time"}
+    return {key[0]: sum_ / GRAINS_PER_GPU_S for key, sum_ in sums_of(memory.rows).items() if key[1] == amount}
 
 
 def test_work_is_held_from_its_start_not_from_the_tick_before() -> None:
@@ -63,12 +63,14 @@ def test_time_that_was_counted_is_not_counted_again_after_the_clock_was_set_back
 
 
 def test_shares_of_whole_gpus_are_billed_by_part() -> None:
-    """Work that requested four GPUs and holds a quarter of each pays for one."""
+    """Work that requested four GPUs and holds a quarter of each pays for one, and saves three."""
     ticks = []
     for tick in (seen(0.0, 5000.0), seen(0.0, 5060.0)):
         held = replace(tick.snapshot.placements, milli=np.full(4, 250, np.int32))
         ticks.append(replace(tick, snapshot=replace(tick.snapshot, placements=held)))
     assert gpu_s(*ticks)["held"] == 60.0
+    assert gpu_s(*ticks, amount="saved")["held"] == 180.0
+    assert gpu_s(seen(0.0, 5000.0), seen(0.0, 5060.0), amount="saved").get("held", 0.0) == 0.0
 
 
 def test_either_end_that_was_not_seen_whole_makes_a_gap() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from autopilot.app.commands.planner_commands import Desk
 from autopilot.core.model.errors import InputError
-from autopilot.metering.amounts import GRAINS_PER_GPU_S, TICKS_PER_S, Row
+from autopilot.metering.amounts import AMOUNTS, GRAINS_PER_GPU_S, TICKS_PER_S, Row
 from autopilot.metering.focus import focus_rows
 from autopilot.metering.prices import flat_prices, load_prices
 from autopilot.metering.segments import Segments, open_store
@@ -116,7 +116,7 @@ def test_a_price_that_is_valid_now_counts_on_every_face(with_date: bool, tmp_pat
     assert [float(line.split()[-1]) for line in series] == [9.0]
     segments = Segments(tmp_path / "m", start_s=start_s)
     grains = 4 * 30 * GRAINS_PER_GPU_S
-    row = Row(0, 30 * TICKS_PER_S, ("capacity", *[""] * 12), (grains, *[0] * 10))
+    row = Row(0, 30 * TICKS_PER_S, ("capacity", *[""] * 12), (grains, *[0] * (len(AMOUNTS) - 1)))
     segments.put(row.begin, row.end, [row, replace(row, key=("held", "vision", *[""] * 11))])
     segments.close()
     question = asked(open_store(tmp_path / "m"), prices)

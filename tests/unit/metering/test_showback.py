@@ -399,3 +399,22 @@ def test_high_ratios_come_first_then_large_excess() -> None:
     ]
     assert list(highest_ratios(found, 2).items()) == [("middle", 1.5), ("small", 1.5)]
     assert list(highest_ratios(found, 9)) == ["middle", "small", "large"]
+
+
+def test_what_sharing_saved_is_stated_by_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table has the column where something was saved; older segments, which have none, are read too."""
+    shares = row("held", 1, HOUR, tenant="vision", queue="vision", workload="j3", uid="3", slo_class="batch", saved=3)
+    folder = stored(tmp_path / "m", ROWS)
+    (old,) = folder.glob("s-*.parquet")
+    pq.write_table(pq.read_table(old).drop_columns(["saved"]), old)
+    assert {bill.saved_gpu_h for bill in bills_of(folder).values()} == {0.0}
+    segments = Segments(folder, start_s=1_795_392_000.0)
+    segments.put(HOUR, 2 * HOUR, [row("capacity", 4, HOUR), shares, row("idle", 3, HOUR)])
+    segments.close()
+    bills = bills_of(folder)
+    assert (bills["vision"].saved_gpu_h, bills["=cmd()"].saved_gpu_h, bills["total"].saved_gpu_h) == (3.0, 0.0, 3.0)
+    run_showback(folder, Words())
+    heads, *_ = [line for line in capsys.readouterr().out.splitlines() if line.startswith("tenant")]
+    assert "saved" in heads
+    merge(folder, 0, 2 * HOUR)
+    assert bills_of(folder)["vision"].saved_gpu_h == 3.0
