@@ -21,7 +21,7 @@ from autopilot.core.capabilities.verbs import CHANGES, OPERATIONS
 from autopilot.core.effects.admit import AdmitChange, AdmitOperation
 from autopilot.core.effects.pipeline import PipelineChange
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.model.memory.profiles import LoneProfile
+from autopilot.core.model.memory.profiles import LoneProfile, ProfilesMemory
 from autopilot.core.model.verb import Change, Operation
 
 TABLES: Mapping[type, Mapping[str, type[Any]]] = {Change: CHANGES, Operation: OPERATIONS}
@@ -128,6 +128,10 @@ _PACELESS = make_dataclass(
     "LoneProfile", [each.name for each in fields(LoneProfile) if each.name not in _PACE], frozen=True
 )
 """A profile as records before schema 5 had it: without the pace of its program."""
+_SHARELESS = make_dataclass(
+    "ProfilesMemory", [each.name for each in fields(ProfilesMemory) if each.name != "several_s"], frozen=True
+)
+"""The same of the slice of profiles: without the GPUs that have several holders."""
 _Flat = make_dataclass("_Flat", FLAT, frozen=True, slots=True)
 _VALUES = attrgetter(*(".".join(filter(None, (slice_, name))) for name, slice_ in FLAT.items()))
 
@@ -216,5 +220,5 @@ def _unhinted(memory: ControllerMemory) -> Any:
         memory,
         effects=replace(memory.effects, in_flight=in_flight),
         people=replace(memory.people, open_proposals=shown),
-        profiles=replace(memory.profiles, profiles=profiles),
+        profiles=_of(_SHARELESS, replace(memory.profiles, profiles=profiles)),
     )

@@ -1,9 +1,11 @@
 """Lone profiles: what each kind of work does, and how fast, on a GPU that it has to itself.
 
-All work is looked at once in `LOOK_S`, at multiples of it, over a window of the same length, so ticks in between change
-nothing. Only a whole GPU is learned from whose only holder ran on it during all of the window, known to hold that GPU,
-with fresh telemetry that nothing speaks against: a profiling counter of a shared GPU is that of the device, copied to
-each sharer (study of sharing, section 4). A signal without a value leaves its part of the profile as it was.
+All work is looked at once in `LOOK_S`, at multiples of it, over a window of the same length; ticks in between only note
+which shared GPUs have several holders. Only a GPU is learned from whose only holder ran on it during all of the window,
+known to hold that GPU, with fresh telemetry that nothing speaks against: a profiling counter of a shared GPU is that of
+the device, copied to each sharer (study of sharing, section 4). The GPU is whole, or time-sliced without a second
+holder since before the window: alone there, work has all of it, while a client of MPS has a part of the threads at
+most. A signal without a value leaves its part of the profile as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import floor, isnan, nan, sqrt
+from math import floor, inf, isnan, nan, sqrt
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from autopilot.core.model.capability import Tick
 from autopilot.core.model.kinds import gpu_models, kind_of, owner_of_kind
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.profiles import LoneProfile, ProfilesMemory
+from autopilot.core.model.objects import Sharing
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.policy.bounds import DAY_S
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, Bools, ClusterSnapshot, State
@@ -69,20 +72,34 @@ def remember_profiles(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 def learned(known: ProfilesMemory, snapshot: ClusterSnapshot, now_s: float, policy: Policy) -> ProfilesMemory:
     """The profiles after a look at `now_s`; the same object where it is too early for one."""
+    several_s = seen_several(known.several_s, snapshot, now_s)
+    if several_s != known.several_s:
+        known = replace(known, several_s=several_s)
     grid_s = floor(now_s / LOOK_S) * LOOK_S
     if grid_s <= known.look_s or LOOK_S not in snapshot.telemetry.windows_s:
         return known
     profiles = {model: dict(kinds) for model, kinds in known.profiles.items()}
-    for seen in seen_alone(snapshot, now_s, policy):
+    for seen in seen_alone(snapshot, now_s, policy, known):
         kinds = profiles.setdefault(seen.gpu_model, {})
         kinds[seen.kind] = _with(kinds.get(seen.kind), seen, now_s)
-    return ProfilesMemory(_bounded(profiles, now_s), grid_s)
+    return ProfilesMemory(_bounded(profiles, now_s), grid_s, known.several_s)
 
 
-def seen_alone(snapshot: ClusterSnapshot, now_s: float, policy: Policy) -> tuple[Seen, ...]:
+def seen_several(known: Mapping[str, float], snapshot: ClusterSnapshot, now_s: float) -> Mapping[str, float]:
+    """When each shared GPU had several holders last (`ProfilesMemory.several_s`), after this view."""
+    shared = snapshot.nodes.replicas[snapshot.gpus.node] > 1
+    if not known and not shared.any():
+        return known
+    holders = np.bincount(snapshot.placements.gpu, minlength=len(shared))
+    now = {str(uuid) for uuid in snapshot.gpus.uuid[shared & (holders > 1)]}
+    kept = {uuid: min(at_s, now_s) for uuid, at_s in known.items() if now_s - min(at_s, now_s) <= 2.0 * LOOK_S}
+    return dict(sorted((kept | dict.fromkeys(now, inf)).items()))
+
+
+def seen_alone(snapshot: ClusterSnapshot, now_s: float, policy: Policy, known: ProfilesMemory) -> tuple[Seen, ...]:
     """What the window of a look shows of each kind of work alone, in the order of models and kinds."""
     telemetry, held = snapshot.telemetry, snapshot.placements
-    alone = alone_mask(snapshot, now_s) & trusted_mask(snapshot, policy)[held.gpu]
+    alone = alone_mask(snapshot, now_s, known) & trusted_mask(snapshot, policy)[held.gpu]
     rows = np.flatnonzero(alone)
     if not len(rows):
         return ()
@@ -113,18 +130,24 @@ def seen_alone(snapshot: ClusterSnapshot, now_s: float, policy: Policy) -> tuple
     return tuple(found)
 
 
-def alone_mask(snapshot: ClusterSnapshot, now_s: float) -> Bools:
-    """Placements of a whole GPU whose holder ran on it, alone and surely, during a whole window. Shape [placements].
+def alone_mask(snapshot: ClusterSnapshot, now_s: float, known: ProfilesMemory) -> Bools:
+    """Placements on a GPU whose holder requested it whole and ran on it, alone and surely, during a whole window. Shape
+    [placements].
 
-    A share, an instance, a GPU that is assumed, that is given up or whose node is shared is none of them.
+    A part, an instance, a GPU that is assumed, that is given up or whose node is shared by MPS is none of them, nor is
+    a time-sliced GPU before the second look.
     """
     held, work, nodes = snapshot.placements, snapshot.workloads, snapshot.nodes
     count = len(snapshot.gpus.uuid)
-    whole = (held.milli == GPU_MILLI) & (held.instance < 0) & ~held.assumed & ~held.leaving
+    surely = (held.instance < 0) & ~held.assumed & ~held.leaving & ~snapshot.gpus.mig[held.gpu]
     single = np.bincount(held.gpu, minlength=count)[held.gpu] == 1
-    plain = ~snapshot.gpus.mig[held.gpu] & (nodes.replicas[held.node] <= 1)
+    own = (held.milli == GPU_MILLI) & (nodes.replicas <= 1)[held.node]
+    sliced = ((nodes.sharing == Sharing.TIME_SLICING) & (nodes.replicas > 1))[held.node]
+    if known.look_s > -inf:
+        for at in np.flatnonzero(sliced & (work.gpu_milli[held.workload] == 0)).tolist():
+            own[at] = str(snapshot.gpus.uuid[held.gpu[at]]) not in known.several_s
     runs = (work.state == State.RUNNING) & (now_s - work.start_s >= LOOK_S) & (work.gpus <= WIDEST_GPUS)
-    return np.asarray(whole & single & plain & runs[held.workload])
+    return np.asarray(own & surely & single & runs[held.workload])
 
 
 def trusted_mask(snapshot: ClusterSnapshot, policy: Policy) -> Bools:

@@ -35,3 +35,6 @@ class ProfilesMemory:
 
     profiles: Mapping[str, Mapping[str, LoneProfile]] = field(default_factory=dict)
     look_s: Time = float("-inf")  # the newest look at the telemetry of all work, on its grid
+    several_s: Mapping[str, Time] = field(default_factory=dict)
+    """By UUID of a GPU that software shares: when it had several holders last; inf while it has. Others have not had
+    any for two looks."""

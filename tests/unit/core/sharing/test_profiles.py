@@ -18,6 +18,7 @@ from autopilot.core.hardware.dcgm import SIGNALS, Quality
 from autopilot.core.model.kinds import kind_of
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.profiles import LoneProfile, ProfilesMemory
+from autopilot.core.model.objects import Sharing
 from autopilot.core.model.policy import Policy
 from autopilot.core.model.signal_table import SignalTable
 from autopilot.core.model.snapshot import ClusterSnapshot, State
@@ -115,6 +116,36 @@ def test_nothing_is_learned_but_from_trusted_telemetry_of_work_alone(defects: li
     for each in found.values():
         assert (each.sm_ratio, each.dram_ratio, each.duty_ratio) == pytest.approx((0.3, 0.2, 0.6))
         assert (each.power_ratio, each.peak_mib) == pytest.approx((0.5, 33_000.0))
+
+
+@pytest.mark.parametrize(
+    ("sharing", "beside", "left_s", "learns"),
+    [
+        (Sharing.TIME_SLICING, False, None, True),
+        (Sharing.TIME_SLICING, True, None, False),
+        (Sharing.TIME_SLICING, False, LOOK_S, False),  # telemetry of the neighbour is in the window still
+        (Sharing.TIME_SLICING, False, 3 * LOOK_S, True),
+        (Sharing.MPS, False, None, False),  # a client has a part of the threads
+    ],
+)
+def test_work_alone_on_a_time_sliced_gpu_is_learned_from(
+    sharing: Sharing, beside: bool, left_s: float | None, learns: bool
+) -> None:
+    """It has all of the GPU, once no neighbour was there during the window."""
+
+    def view(*names: str) -> ClusterSnapshot:
+        snap = measured(snapshot("1x1", [works(name, 1, (0,), start_s=0.0) for name in names]))
+        snap.nodes.sharing[:], snap.nodes.replicas[:] = sharing, 4
+        snap.placements.milli[:] = 250
+        return snap
+
+    known = ProfilesMemory(look_s=0.0)
+    if left_s is not None:
+        known = learned(known, view("a", "b"), NOW_S - left_s - 60.0, Policy())
+        known = learned(known, view("a"), NOW_S - left_s, Policy())
+    known = replace(known, look_s=0.0, profiles={})
+    assert ("a" in look(view("a", "b") if beside else view("a"), known=known)) is learns
+    assert not look(view("a"))  # before the first look it is not known who was there
 
 
 def test_a_coarser_counter_is_no_activity_of_the_sms() -> None:
