@@ -135,7 +135,7 @@ def alone_mask(snapshot: ClusterSnapshot, now_s: float, known: ProfilesMemory) -
     [placements].
 
     A part, an instance, a GPU that is assumed, that is given up or whose node is shared by MPS is none of them, nor is
-    a time-sliced GPU before the second look.
+    a time-sliced GPU after a missed look.
     """
     held, work, nodes = snapshot.placements, snapshot.workloads, snapshot.nodes
     count = len(snapshot.gpus.uuid)
@@ -143,7 +143,7 @@ def alone_mask(snapshot: ClusterSnapshot, now_s: float, known: ProfilesMemory) -
     single = np.bincount(held.gpu, minlength=count)[held.gpu] == 1
     own = (held.milli == GPU_MILLI) & (nodes.replicas <= 1)[held.node]
     sliced = ((nodes.sharing == Sharing.TIME_SLICING) & (nodes.replicas > 1))[held.node]
-    if known.look_s > -inf:
+    if now_s - known.look_s <= 2.0 * LOOK_S:  # else nobody noted who was there
         for at in np.flatnonzero(sliced & (work.gpu_milli[held.workload] == 0)).tolist():
             own[at] = str(snapshot.gpus.uuid[held.gpu[at]]) not in known.several_s
     runs = (work.state == State.RUNNING) & (now_s - work.start_s >= LOOK_S) & (work.gpus <= WIDEST_GPUS)

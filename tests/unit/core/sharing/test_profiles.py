@@ -139,13 +139,14 @@ def test_work_alone_on_a_time_sliced_gpu_is_learned_from(
         snap.placements.milli[:] = 250
         return snap
 
-    known = ProfilesMemory(look_s=0.0)
+    known = ProfilesMemory()
     if left_s is not None:
         known = learned(known, view("a", "b"), NOW_S - left_s - 60.0, Policy())
         known = learned(known, view("a"), NOW_S - left_s, Policy())
-    known = replace(known, look_s=0.0, profiles={})
+    known = replace(known, look_s=NOW_S - LOOK_S, profiles={})
     assert ("a" in look(view("a", "b") if beside else view("a"), known=known)) is learns
-    assert not look(view("a"))  # before the first look it is not known who was there
+    missed = replace(known, look_s=NOW_S - 3.0 * LOOK_S)
+    assert not look(view("a"), known=missed)  # it is not known who was there
 
 
 def test_a_coarser_counter_is_no_activity_of_the_sms() -> None:
