@@ -177,6 +177,7 @@ FLEET = Page(
             Target(top("fleet_allocation_ratio"), "allocation"),
             Target(top("fleet_hardware_ratio"), "SM-active / allocated"),
             Target(top("fleet_real_utilization_ratio"), "real utilization"),
+            Target(top("fleet_useful_utilization_ratio"), "useful (estimated)"),
             Target(top("fleet_measured_ratio"), "measured"),
         ),
         lines(

@@ -9,6 +9,7 @@ from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import F64, I32
 from autopilot.core.sharing.facts import shared_rates
 from autopilot.core.sharing.sharers import sharers_of
+from autopilot.core.sharing.useful import useful_utilization_ratio
 from autopilot.metrics.samples import Samples
 
 
@@ -27,6 +28,7 @@ def put_sharing(out: Samples, observation: Observation, memory: ControllerMemory
     for kind, rates in (("predicted", found.predicted[rows]), ("measured", found.measured[rows])):
         for code, values in _known(rates, at).items():
             out.put("pool_shared_rate_ratio", float(values.mean()), pools[code], kind)
+    out.put("fleet_useful_utilization_ratio", useful_utilization_ratio(sharers, found))
     for code, values in _known(found.predicted[rows] - found.measured[rows], at).items():
         out.put("pool_shared_shortfall_ratio", float(values.max()), pools[code])
 

@@ -147,6 +147,9 @@ METRICS: tuple[Metric, ...] = (
     _gauge("stranded_gpus", "GPUs", ("pool", "cause", "demand"), "free GPUs that a demand (`pending` work or the "
            "`expected` mix) cannot use, by cause", "pool", "cause"),
     # GPUs shared by software (docs/shared-gpus.md)
+    _gauge("fleet_useful_utilization_ratio", "ratio", (), "useful SM activity / capacity, over 5 min: on shared GPUs "
+           "that of all work alone times its rate (estimated), elsewhere as measured; no series where no work holds "
+           "shares, or one of them is not known"),
     _gauge("pool_shared_gpus", "GPUs", ("pool",), "GPUs on which several workloads hold shares; no series where no "
            "work holds shares", "pool"),
     _gauge("pool_shared_rate_ratio", "ratio", ("pool", "kind"), "mean rate of work on shares over that alone: "

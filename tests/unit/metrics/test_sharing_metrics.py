@@ -14,6 +14,7 @@ from autopilot.metrics.sharing_samples import put_sharing
 from autopilot.metrics.table import METRICS
 from tests.kits.core_world import observe, snapshot
 from tests.kits.shared_gpus import KNOWN, NOW_S, WORK, on_shares, profiles, sharer
+from tests.kits.usage_world import measured
 
 
 def samples(snap: ClusterSnapshot, known: ProfilesMemory) -> dict[str, float]:
@@ -35,6 +36,11 @@ def test_a_pool_shows_its_shared_gpus_rates_and_the_largest_shortfall() -> None:
             "pool_shared_shortfall_ratio['pool']": 0.2,
         }
     )
+    seen = measured(snap, {"sm_active_ratio": [0.8, 0.6, 0.9, 0.5]})
+    assert samples(seen, known)["fleet_useful_utilization_ratio[]"] == pytest.approx(
+        (2 * 0.5 * 0.6 + 0.4 * 0.9 + 0.9) / 4
+    )
+    assert samples(seen, ProfilesMemory()) == {"pool_shared_gpus['pool']": 1}
     assert samples(snap, ProfilesMemory()) == {"pool_shared_gpus['pool']": 1}
     assert samples(snapshot("1x4", WORK), known) == {}
     assert len([each for each in METRICS if each.name.startswith("pool_shared")]) == 3
