@@ -10,6 +10,7 @@ WHY: tuple[tuple[str, str, str], ...] = tuple(
     for reason, words in {
         "admit": "it fits now",
         "advance": "backfilled on nodes that are reserved in advance",
+        "ahead": "work that may share a GPU is here, and nothing waits",
         "bad_gpu": "an error of its GPU asks for a stop",
         "breach": "its service misses its objective",
         "breach_on_idle": "its service misses its objective, and others are idle",
@@ -48,6 +49,7 @@ WHY: tuple[tuple[str, str, str], ...] = tuple(
         "reserve": "no room yet: room is held for it",
         "returned": "it is used again",
         "run_time": "past its run-time limit",
+        "set_sharing": "how software shares its GPUs changes",
         "share": "others hold more than their share",
         "shared_time": "preempts work of other queues that would keep others waiting",
         "spending": "its tenant spends far more than usual",
