@@ -40,6 +40,7 @@ SCENARIO_NAMES = (
     "mixed",
     "night-rest",
     "no-checkpoint",
+    "notebooks",
     "on-call",
     "pools",
     "quickstart",

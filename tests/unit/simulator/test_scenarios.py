@@ -252,7 +252,7 @@ def test_an_unknown_name_is_answered_with_the_list() -> None:
     """A mistyped scenario lists those that exist."""
     with pytest.raises(
         InputError,
-        match=r"neither a file nor a shipped scenario; did you mean demo.*demo.*pools",
+        match=r"neither a file nor a shipped scenario; did you mean demo.*demo.*notebooks",
     ):
         load_scenario("demmo")
 
