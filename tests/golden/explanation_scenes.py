@@ -237,6 +237,9 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("backfill", "admit", ""): lambda: _gap(500.0),
     ("backfill", "evict", "due"): _due,
     ("share", "admit", ""): lambda: _shared([holds("g", 2, [0, 1]), sits("ann", [2]), book("ben")], {1: SLICED}),
+    ("share", "pipeline", ""): lambda: _shared(
+        [*(sits(f"dev{each}", [at]) for at, each in enumerate("abcd")), waits("own", 2, gpus_per_member=2)], {1: SLICED}
+    ),
     ("share", "set_sharing", ""): lambda: _shared(
         [sits("deva", [0]), sits("devb", [1]), waits("own", 4, gpus_per_member=4)], {}
     ),

@@ -7,6 +7,7 @@ from autopilot.core.idle.ladder import Rung
 from autopilot.core.model.memory.idle import IdleStep
 from autopilot.core.model.modes import ACTIONS_WITH
 from autopilot.core.model.policy import Effect, Mode
+from autopilot.core.model.work import on_shares
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.restraint import is_capped, is_paused
 from autopilot.core.quota.ledger import ALL
@@ -36,12 +37,16 @@ def may_take(ctx: Context, rung: Rung) -> bool:
 
 
 def may_suspend(ctx: Context) -> dict[int, Rung]:
-    """Work that may be suspended now, by row. Replicas are left to `shrink_idle`, which scales their service down."""
+    """Work that may be suspended now, by row. Replicas are left to `shrink_idle`, which scales their service down.
+
+    Work on shares keeps them: others use the GPU.
+    """
     under_way, service = steps_under_way(ctx), ctx.observation.snapshot.workloads.service
+    shares = on_shares(ctx.observation.snapshot)
     return {
         rung.row: rung
         for rung in ladder(ctx)
-        if service[rung.row] < 0 and rung.uid not in under_way and may_take(ctx, rung)
+        if service[rung.row] < 0 and not shares[rung.row] and rung.uid not in under_way and may_take(ctx, rung)
     }
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autopilot.core.model.modes import Effect
 from autopilot.core.model.objects import SharingConfig
 from autopilot.core.model.records import Evidence
 from autopilot.core.model.snapshot import GPU_MILLI, I32
@@ -101,6 +102,24 @@ def find_seat(ctx: Context, terms: Terms, row: int, shape: Shape) -> Seat | Barr
             if best is None or rank > best[0]:
                 best = rank, found
     return best[1] if best is not None else barred
+
+
+def seats_for(ctx: Context, terms: Terms, rows: Sequence[int]) -> dict[int, Layout] | None:
+    """Seats for running work in place of its whole GPUs, all of it at once; None where one has none.
+
+    Only where the action may act. The what-if is left as it was.
+    """
+    if not ctx.policy.modes.acts(Effect.SHARE) or not (ctx.observation.snapshot.nodes.replicas > 1).any():
+        return None
+    found, mark = dict[int, Layout](), ctx.whatif.checkpoint()
+    for row in rows:
+        seat = find_seat(ctx, terms, row, ctx.shape(row, len(ctx.whatif.layout_of(row)))) if terms.may[row] else None
+        if not isinstance(seat, Seat):
+            break
+        found[row] = seat.fit.layout
+        ctx.whatif.move(row, seat.fit.layout)
+    ctx.whatif.rollback(mark)
+    return found if len(found) == len(rows) else None
 
 
 def _on_node(ctx: Context, terms: Terms, row: int, count: int, node: int, way: Way) -> Seat | Barred | None:

@@ -3,7 +3,7 @@
 Theory of operation. Work that may share gets a seat beside work that it trusts, where all keep their memory and most of
 their rates (terms.py, seats.py): at its turn, where other work needs the whole GPUs (`seat_first`), or when it found
 none. Where such work has no seats, and other work waits for whole GPUs, a node that came free is turned before it is
-filled again (turning.py). Running work is never turned, moved or stopped for that.
+filled again (turning.py). Running work is never turned; it may move to a seat, as others move (seating.py).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from autopilot.core.planning.ordering.predicted_ends import review_start
 from autopilot.core.quota.counting import KUEUE
 from autopilot.core.sharing import set_sharing
 from autopilot.core.sharing.follow_turns import being_turned, turns_under_way
+from autopilot.core.sharing.seating import MOVE, move_to_seats
 from autopilot.core.sharing.seats import Seat, find_seat
 from autopilot.core.sharing.set_sharing import TurnDraft, turned
 from autopilot.core.sharing.terms import Barred, Terms, terms_of
@@ -77,6 +78,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     terms = terms_of(ctx)
     if terms.may.any():
         _seat(ctx, terms, submit)
+        move_to_seats(ctx, terms, submit)
 
 
 def _seat(ctx: Context, terms: Terms, submit: Submit) -> None:
@@ -259,7 +261,7 @@ ACTION = Action(
     NAME,
     "start work on shared GPUs, and turn nodes for it",
     propose,
-    (START, TURN, AHEAD),
+    (START, MOVE, TURN, AHEAD),
     notes=(BARRED,),
     timers=timers,
 )

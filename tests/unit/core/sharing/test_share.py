@@ -221,3 +221,19 @@ def test_a_recommendation_holds_nothing() -> None:
         step = decide(seen(snap, NOW_S), modes(mode), known(snap, NOW_S))
         assert kinds(step) == found
         assert started(step) == {"own": ["node-1"]}
+
+
+def test_running_work_moves_to_seats_for_a_gang_that_waits() -> None:
+    """The gang starts on the whole GPUs; what may not be stopped, and what has no seat, stays."""
+    wide = waits("wide", 2, gpus_per_member=2)
+    for columns, on, moves in (
+        ({}, {1: SLICED}, ["deva", "devb"]),
+        ({"preemptible": False}, {1: SLICED}, []),
+        ({"trust": int(Trust.UNTRUSTED)}, {1: SLICED}, []),
+        ({}, {}, []),
+    ):
+        here = [sits("deva", [0], **columns), sits("devb", [1], **columns), sits("ann", [2]), sits("zoe", [3])]
+        snap = shared("2x2", [*here, wide], on)
+        found = decide(seen(snap, NOW_S), SHARING, known(snap, NOW_S)).decision.plan.proposals
+        moved = {(each.action, each.subject.name, v.workload, v.how) for each in found for v in each.victims}
+        assert moved == {("share", "wide", name, "move") for name in moves}
