@@ -30,7 +30,7 @@ from autopilot.core.sharing.seating import MOVE, move_to_seats
 from autopilot.core.sharing.seats import Seat, find_seat
 from autopilot.core.sharing.set_sharing import TurnDraft, turned
 from autopilot.core.sharing.terms import Barred, Terms, terms_of
-from autopilot.core.sharing.turning import Choice, choose
+from autopilot.core.sharing.turning import Choice, ahead, choose
 
 NAME = "share"
 START = Case(
@@ -48,8 +48,8 @@ AHEAD = Case(
     NAME,
     set_sharing.KIND,
     "ahead",
-    words="turn it to {config} ahead: nothing is on it, there is work for {seats:seat} on its {gpus:GPU}, and "
-    "enough GPUs stay whole for the work that may not share",
+    words="turn it to {config} ahead: nothing is on it, nothing waits, and work that may share asked for "
+    "{seats:GPU} of late, which runs alone on its {gpus:GPU} as fast as on whole ones",
 )
 BARRED = NoteCase("share_barred", "{subject} waits and does not share GPUs: {why}")
 WAITS = frozenset(
@@ -189,12 +189,12 @@ def turn_first(ctx: Context, submit: Submit) -> None:
     terms = terms_of(ctx)
     if not empty_nodes or not terms.may.any():
         return
-    waiting = np.flatnonzero(_asks(ctx)).tolist() if wanted else []
+    waiting = np.flatnonzero(_asks(ctx)).tolist()
     coming = _coming(ctx)
     for _ in range(len(empty_nodes)):
         left = [node for node in empty_nodes if node not in coming]
-        found = choose(ctx, terms, left, waiting, coming)
-        if found is None or not submit(_turn(ctx, found, TURN if waiting else AHEAD)):
+        found = choose(ctx, terms, left, waiting, coming) if wanted else ahead(ctx, terms, left, coming)
+        if found is None or not submit(_turn(ctx, found, TURN if wanted else AHEAD)):
             return
         coming[found.node] = found.packing.config
 

@@ -35,6 +35,9 @@ from autopilot.core.sharing.follow import WIDEST_GPUS
 MOST = {Share.DEV: 4, Share.PAIR: 2}
 """Workloads of each class on one GPU (study of sharing, section 7). Development work may be beside batch work."""
 
+ALONE = Prediction((1.0,), 0.0, 0.0)
+"""Of work that has a time-sliced GPU to itself."""
+
 MECHANISMS = {Sharing.TIME_SLICING: Mechanism.TIME_SLICING, Sharing.MPS: Mechanism.MPS}
 
 
@@ -83,7 +86,12 @@ class Terms:
         return self._kinds[row]
 
     def together(self, rows: Sequence[int], way: Way) -> Prediction | Barred:
-        """The predicted rates of the work of these rows on one GPU, or why it may not share. One alone may always."""
+        """The predicted rates of the work of these rows on one GPU, or why it may not share.
+
+        Work alone on a time-sliced GPU runs as on a whole one, whatever is known of it.
+        """
+        if len(rows) == 1 and way.sharing is Sharing.TIME_SLICING and self.may[rows[0]]:
+            return ALONE
         barred = self._consent(rows, way) if len(rows) > 1 else None
         if barred is not None:
             return barred
@@ -121,6 +129,8 @@ class Terms:
     def could_share(self, row: int, way: Way) -> bool:
         """Whether some other work that is here could be beside this on a GPU."""
         kind = self.kind(row), way
+        if isinstance(self.rates((row,), way), Abstention):
+            return way.sharing is Sharing.TIME_SLICING  # what it does alone there is learned
         if kind not in self._could:
             ctx = self.ctx
             present = np.flatnonzero(self.may & (ctx.observation.snapshot.workloads.state < State.SUCCEEDED)).tolist()

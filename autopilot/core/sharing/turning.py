@@ -6,8 +6,8 @@ to seats soon: it waits, it is suspended, or it came within `PAYBACK_S`, so that
 packed onto the shared GPUs under the terms, and what is left onto the GPUs of one more node. Each GPU that it leaves to
 others serves work that waits, for `PAYBACK_S` and for the time that the cluster needs for its backlog.
 
-While nothing waits a node may be turned ahead: work that may share runs on its GPUs alone as fast as on whole ones, so
-nothing is lost as long as as large a part of the GPUs stays whole as work that may not share is of all work.
+While nothing waits a node may be time-sliced ahead, for stock that asks for all of its GPUs: alone that runs there as
+fast as on whole GPUs, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from autopilot.core.model.objects import Sharing, SharingConfig
 from autopilot.core.model.snapshot import GPU_MILLI, Bools, State
 from autopilot.core.model.work import holding_mask, on_shares
 from autopilot.core.planning.context import Context
+from autopilot.core.sharing.colocation import Abstention
 from autopilot.core.sharing.seats import present_config, sitting
 from autopilot.core.sharing.terms import MECHANISMS, Barred, Terms, Way, way_of, way_on
 
@@ -72,14 +73,6 @@ def stock_of(ctx: Context, terms: Terms) -> list[int]:
     came = whole & (work.submit_s >= ctx.review_now_s - PAYBACK_S)
     rows = np.flatnonzero(terms.may & ((work.state == State.PENDING) | came) & ~_placed(ctx))
     return [int(row) for row in rows]
-
-
-def spares_whole(ctx: Context, terms: Terms, node: int) -> bool:
-    """Whether without the node the part of whole GPUs is still that of the work that may not share, by its GPUs."""
-    snapshot, work = ctx.observation.snapshot, ctx.observation.snapshot.workloads
-    here = holding_mask(work) | (work.state == State.PENDING)
-    asked, whole = int(work.gpus[here].sum()), int(ctx.whatif.gpu_whole.sum()) - int(snapshot.nodes.gpus[node])
-    return whole * asked >= int(ctx.whatif.gpu_usable.sum()) * int(work.gpus[here & ~terms.may].sum())
 
 
 def _placed(ctx: Context) -> Bools:
@@ -155,10 +148,7 @@ def choose(
     waiting: Sequence[int],
     coming: Mapping[int, SharingConfig],
 ) -> Choice | None:
-    """The empty node of `candidates` (rows) whose turn pays most; None where none pays. `waiting`: positions.
-
-    Where nothing waits, only nodes that whole work can spare.
-    """
+    """The empty node of `candidates` (rows) whose turn pays most; None where none pays. `waiting`: positions."""
     work = ctx.observation.snapshot.workloads
     asked = work.gpus[ctx.pending[waiting]]
     waiting_gpus = float(asked.sum())
@@ -175,13 +165,26 @@ def choose(
         if key not in packings:
             packings[key] = _best_packing(ctx, terms, stock, node)
         packing, weight = packings[key], ctx.price_weight(node)
-        if packing is None or (not waiting and not spares_whole(ctx, terms, node)):
+        if packing is None:
             continue
-        gain = min(packing.gain_gpus, waiting_gpus) if waiting else packing.gain_gpus
+        gain = min(packing.gain_gpus, waiting_gpus)
         found = Choice(node, packing, gain, weight * gain * lasts_s, weight * int(nodes.gpus[node]) * RESTART_S)
         if found.worth_gpu_s > 0 and (best is None or found.worth_gpu_s > best.worth_gpu_s):
             best = found
     return best
+
+
+def ahead(ctx: Context, terms: Terms, candidates: Iterable[int], coming: Mapping[int, SharingConfig]) -> Choice | None:
+    """The first empty node of `candidates` (rows) that may be time-sliced ahead of need; None: none may."""
+    stock = beyond_seats(ctx, terms, stock_of(ctx, terms), coming)
+    asked = int(ctx.observation.snapshot.workloads.gpus[stock].sum())
+    for node in candidates:
+        sliced = [each for each in configs_of(ctx, node) if each.sharing is Sharing.TIME_SLICING]
+        gpus = int(ctx.observation.snapshot.nodes.gpus[node])
+        if sliced and asked >= gpus:
+            most = max(sliced, key=lambda each: each.replicas)
+            return Choice(node, Packing(most, asked, gpus, 1.0), 0.0, 0.0, ctx.price_weight(node) * gpus * RESTART_S)
+    return None
 
 
 def _best_packing(ctx: Context, terms: Terms, stock: Sequence[int], node: int) -> Packing | None:
@@ -192,8 +195,8 @@ def _best_packing(ctx: Context, terms: Terms, stock: Sequence[int], node: int) -
         if config.sharing is Sharing.WHOLE or GPU_MILLI % config.replicas:
             continue
         way = way_on(ctx, node, config.sharing, config.replicas)
-        alone = ((row, terms.together((row,), way)) for row in stock)
-        known = sorted((found.load_ratio, row) for row, found in alone if not isinstance(found, Barred))
+        alone = ((row, terms.rates((row,), way)) for row in stock)
+        known = sorted((found.load_ratio, row) for row, found in alone if not isinstance(found, Abstention))
         light = [row for _, row in known]
         for order in (light, light[::-1]):
             found = pack(terms, order, way, config, gpus)

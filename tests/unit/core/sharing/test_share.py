@@ -169,13 +169,12 @@ def test_an_empty_node_is_turned_for_work_that_can_share() -> None:
         assert kinds(step) == found
 
 
-def test_a_node_is_turned_ahead_only_where_enough_gpus_stay_whole() -> None:
-    """As large a part of them as the work that may not share is of all work."""
-    here = [sits("deva", [0]), sits("devb", [1]), sits("devc", [2]), holds("own", 1, [3])]
-    for more, turns in (([], True), ([waits("wide", 4, gpus_per_member=4)], False)):
-        snap = shared("2x4", [*here, *more], {})
-        step = decide(seen(snap, NOW_S), SHARING, known(snap, NOW_S, peak_mib=30_000.0))
-        assert bool(kinds(step)) == turns
+def test_nodes_are_time_sliced_ahead_for_work_that_asks_for_all_of_their_gpus() -> None:
+    """Whatever is known of it: one node for two GPUs, two for four, and nothing for what ran four hours ago."""
+    for count, submit_s, turns in ((1, 0.0, 0), (2, 0.0, 1), (3, 0.0, 1), (4, 0.0, 2), (4, -14_400.0, 0)):
+        here = [sits(f"dev{chr(97 + at)}", [at], submit_s=submit_s) for at in range(count)]
+        snap = shared("5x2", here, {})
+        assert kinds(decide(seen(snap, NOW_S), SHARING)) == [("share", "set_sharing", "ahead")] * turns
 
 
 def test_nothing_starts_on_a_node_that_is_turned() -> None:
