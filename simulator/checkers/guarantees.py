@@ -88,7 +88,8 @@ class Guarantees(Checker):
         going_on = self._held.pop(job, None)
         if going_on is None:
             self._wait(job, -1)
-            beyond = self._give(queue, fact.milli)
+            whole = self.jobs.shape_of(job).whole  # a share settles what waited for a whole GPU
+            beyond = self._give(queue, MILLI * len(fact.gpus) if whole else fact.milli)
             if queue in self._owed and self._looked_at(job):
                 self._instead += beyond
         self._held[job] = fact

@@ -16,7 +16,7 @@ CEILINGS = _with(Effect.CEILING)
 RECUTS, DRAINS, CORDONS = _with(Effect.RECUT), _with(Effect.DRAIN), _with(Effect.CORDON)
 MOVES, CLEARS, PARKS = _with(Effect.MOVE), _with(Effect.CLEAR), _with(Effect.PARK)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
-STARTS = _with(Effect.ADMIT) | MOVES | CLEARS | DRAINS
+STARTS = _with(Effect.ADMIT, Effect.SHARE) | MOVES | CLEARS | DRAINS
 """Actions that start work: on idle GPUs, or on those of victims."""
 SHRINKS, GROWS = TAKES | RECOVERS, _with(Effect.GROW)
 

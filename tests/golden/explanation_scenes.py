@@ -237,6 +237,7 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("backfill", "admit", ""): lambda: _gap(500.0),
     ("backfill", "evict", "due"): _due,
     ("share", "admit", ""): lambda: _shared([holds("g", 2, [0, 1]), sits("ann", [2]), book("ben")], {1: SLICED}),
+    ("share", "admit", "alone"): lambda: _shared([holds("g", 2, [0, 1]), book("ann"), book("ben")], {1: SLICED}),
     ("share", "pipeline", ""): lambda: _shared(
         [*(sits(f"dev{each}", [at]) for at, each in enumerate("abcd")), waits("own", 2, gpus_per_member=2)], {1: SLICED}
     ),

@@ -32,8 +32,8 @@ PLUGIN_FILE = {"failRequestsGreaterThanOne", "renameByDefault", "sharing"}
 MIG_FILE = {"config.yaml", "device-filter", "devices", "mig-configs", "mig-devices", "mig-enabled", "version"}
 ANSWERS = {"causes", "continue", "details", "dryRun", "gracePeriodSeconds", "items", "retry-after"}
 """Of answers and requests, not of objects."""
-NO_FIELDS = {"Active", "QuotaReserved"}
-"""Types of conditions."""
+NO_FIELDS = {"Active", "Pod", "QuotaReserved"}
+"""Types of conditions, and kinds."""
 
 
 @pytest.mark.seeds(100)

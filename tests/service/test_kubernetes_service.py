@@ -98,7 +98,7 @@ def metered_before(folder: Path) -> Path:
     for day in range(round(today / 86_400) - 63, round(today / 86_400)):
         held = 86_400 * GRAINS_PER_GPU_S
         rows = [
-            Row(day * DAY, (day + 1) * DAY, (kind, tenant, *[""] * 11), (held * gpus, 0, 0, borrowed, *[0] * 7))
+            Row(day * DAY, (day + 1) * DAY, (kind, tenant, *[""] * 11), (held * gpus, 0, 0, borrowed, *[0] * 8))
             for kind, tenant, gpus, borrowed in (
                 ("capacity", "", 2, 0),
                 ("held", "team", 1, held),

@@ -17,6 +17,7 @@ from autopilot.core.effects.pipeline import PipelineDraft
 from autopilot.core.geometry.follow import geometry_of
 from autopilot.core.geometry.recut import RecutDraft, recut_of
 from autopilot.core.hardware.mig import Placement
+from autopilot.core.model.objects import Sharing, SharingConfig
 from autopilot.core.model.ports import Collector
 from autopilot.core.model.records import Batch
 from autopilot.core.model.snapshot import GPU_MILLI, SloClass, State
@@ -144,6 +145,29 @@ def cut_gpus() -> World:
     world = world_of(jobs, spec=ClusterSpec("test", (pool("cut", 1, 2, mig=(small,)),), ()))
     world.physics = "real"  # a change takes time
     return world
+
+
+def strangers() -> World:
+    """A shared node, untrusted work of two tenants, and more of it than GPUs."""
+    sliced = SharingConfig("time-slicing-4", Sharing.TIME_SLICING, 4)
+    jobs = Jobs()
+    for number in range(8):
+        jobs.add(f"job-{number}", "ab"[number % 2], gang(1), 10.0 * number, HOUR_S)
+    return world_of(jobs, spec=ClusterSpec("test", (pool("sliced", 1, 4, sharing=sliced),), ()))
+
+
+def huddle(ctx: Context, submit: Submit) -> None:
+    """Wants to start whatever waits beside the first work on a shared GPU."""
+    for at in ctx.waiting():
+        gpus = np.flatnonzero((ctx.whatif.gpu_used > 0) & (ctx.whatif.gpu_used <= 750))[:1].astype(np.int32)
+        if len(gpus):
+            layout = Layout(gpus, np.full(1, -1, np.int32), np.full(1, 250, np.int32))
+            fit = Fit(layout, np.zeros(1, np.int32), 0.0, ())
+            row = int(ctx.pending[at])
+            draft = AdmitDraft(
+                case=Case("share", "admit"), row=row, fit=fit, benefit_gpu_s=1e9, cost_gpu_s=0.0, evidence=()
+            )
+            ctx.plan.decide(at, submit(draft))
 
 
 def swap(ctx: Context, submit: Submit) -> None:

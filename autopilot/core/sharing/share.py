@@ -39,6 +39,13 @@ START = Case(
     words="start on {where}{after}, on shares ({mechanism}) beside {neighbours:workload}, so that whole GPUs are "
     "left to other work. It is expected to keep {rate} of its rate alone, and the slowest of the others {slowest}",
 )
+ALONE = Case(
+    NAME,
+    admit.KIND,
+    "alone",
+    words="start on {where}{after}, alone on GPUs that are shared ({mechanism}), so that whole GPUs are left to other "
+    "work; others may join it",
+)
 TURN = Case(
     NAME,
     set_sharing.KIND,
@@ -103,8 +110,8 @@ def seat_first(ctx: Context, at: int, submit: Submit) -> bool:
 
     True once it stands. Only where the action acts by itself: a recommendation keeps no work waiting.
     """
-    shared, row = ctx.observation.snapshot.nodes.replicas > 1, int(ctx.pending[at])
-    if not ctx.policy.modes.auto(Effect.SHARE) or not shared.any():
+    row = int(ctx.pending[at])
+    if not ctx.once(_Open, lambda: _Open(_open(ctx))):
         return False
     terms = terms_of(ctx)
     open_gate = ctx.observation.snapshot.workloads.gate[row] == Gate.OPEN and ctx.pending_table.may_ask[at]
@@ -114,6 +121,15 @@ def seat_first(ctx: Context, at: int, submit: Submit) -> bool:
     if not isinstance(seat, Seat) or not _within_quota(ctx, at, seat):
         return False
     return ctx.plan.decide(at, submit(_start(ctx, terms, at, seat)))
+
+
+class _Open(list[bool]):
+    """Not empty where seats may come before whole GPUs in this tick: asked for each gang that waits."""
+
+
+def _open(ctx: Context) -> list[bool]:
+    acts = ctx.policy.modes.auto(Effect.SHARE) and bool((ctx.observation.snapshot.nodes.replicas > 1).any())
+    return [True] if acts else []
 
 
 def _wanted_elsewhere(ctx: Context) -> bool:
@@ -150,14 +166,23 @@ def _start(ctx: Context, terms: Terms, at: int, seat: Seat) -> AdmitDraft:
     row, gpus = int(ctx.pending[at]), len(seat.fit.layout)
     run_s = min(float(ctx.run_low_s[at]), ctx.policy.horizon_s)
     slowest, cost = 1.0, 0.0
+    facts: list[Evidence] = []
     for beside, found in zip(seat.beside, seat.predictions, strict=True):
         before = terms.rates(beside, seat.way) if beside else None
         for place, other in enumerate(beside):
             slowest = min(slowest, found.rates[place])
             lost = max(getattr(before, "rates", found.rates)[place] - found.rates[place], 0.0)
             cost += lost * max(min(float(ctx.end_s[other]) - ctx.now_s, run_s), 0.0)
+    if seat.neighbours:
+        shared = [each for each in seat.predictions if isfinite(each.memory_ratio)]  # not where it is alone
+        facts = [
+            Evidence("neighbours", len(seat.neighbours)),
+            Evidence("rate", round(seat.rate, 4), "of its rate alone, estimated"),
+            Evidence("slowest", round(slowest, 4), "of its rate alone, estimated"),
+            Evidence("memory", round(max(each.memory_ratio for each in shared), 4), "of GPU memory, peaks"),
+        ]
     return AdmitDraft(
-        case=START,
+        case=START if seat.neighbours else ALONE,
         row=row,
         fit=seat.fit,
         benefit_gpu_s=gpus * seat.rate * run_s,
@@ -165,10 +190,7 @@ def _start(ctx: Context, terms: Terms, at: int, seat: Seat) -> AdmitDraft:
         evidence=(
             Evidence("gpus", gpus, "shares, each of another GPU"),
             Evidence("mechanism", set_sharing.sharing_words(seat.way.sharing, seat.way.replicas)),
-            Evidence("neighbours", len(seat.neighbours)),
-            Evidence("rate", round(seat.rate, 4), "of its rate alone, estimated"),
-            Evidence("slowest", round(slowest, 4), "of its rate alone, estimated"),
-            Evidence("memory", round(max(each.memory_ratio for each in seat.predictions), 4), "of GPU memory, peaks"),
+            *facts,
             Evidence("run_time", round(run_s, 3) if isfinite(run_s) else "unknown", "s"),
         ),
     )
@@ -261,7 +283,7 @@ ACTION = Action(
     NAME,
     "start work on shared GPUs, and turn nodes for it",
     propose,
-    (START, MOVE, TURN, AHEAD),
+    (START, ALONE, MOVE, TURN, AHEAD),
     notes=(BARRED,),
     timers=timers,
 )

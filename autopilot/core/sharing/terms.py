@@ -35,8 +35,8 @@ from autopilot.core.sharing.follow import WIDEST_GPUS
 MOST = {Share.DEV: 4, Share.PAIR: 2}
 """Workloads of each class on one GPU (study of sharing, section 7). Development work may be beside batch work."""
 
-ALONE = Prediction((1.0,), 0.0, 0.0)
-"""Of work that has a time-sliced GPU to itself."""
+ALONE = Prediction((1.0,), 0.0, float("nan"))
+"""Of work that has a time-sliced GPU to itself, whatever memory it needs."""
 
 MECHANISMS = {Sharing.TIME_SLICING: Mechanism.TIME_SLICING, Sharing.MPS: Mechanism.MPS}
 

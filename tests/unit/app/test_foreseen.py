@@ -53,4 +53,8 @@ def test_demand_is_foreseen_where_somebody_may_act_on_it() -> None:
         ("autopilot", services | {"demand": given}, ["growing"]),
     ):
         managed = Managed(name=policy, policy=POLICIES[policy], **more)
-        assert [forecaster.name for forecaster in foreseers(cluster, managed)[1:]] == [*names, "demand-mix"]
+        assert [forecaster.name for forecaster in foreseers(cluster, managed)[1:]] == [
+            *names,
+            "demand-mix",
+            "colocation",
+        ]

@@ -210,8 +210,8 @@ def test_a_run_with_a_registry_is_under_the_gate_and_begins_with_what_serves(tmp
     registry = Registry(tmp_path)
     Promoter(registry)("predicted", judged(1, passed=True))
     keep, nobody = Promoter(registry), cast("Cluster", None)
-    gated, _ = foreseers(nobody, Managed(name="a", policy=Policy()), keep)
-    plain, _ = foreseers(nobody, Managed(name="a", policy=Policy()))
+    gated, *_ = foreseers(nobody, Managed(name="a", policy=Policy()), keep)
+    plain, *_ = foreseers(nobody, Managed(name="a", policy=Policy()))
     assert isinstance(gated, Runtimes)
     assert isinstance(plain, Runtimes)
     assert gated._gate is not None
