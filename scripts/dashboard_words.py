@@ -10,6 +10,7 @@ WHY: tuple[tuple[str, str, str], ...] = tuple(
     for reason, words in {
         "admit": "it fits now",
         "advance": "backfilled on nodes that are reserved in advance",
+        "alone": "it runs alone on GPUs that are shared",
         "ahead": "work that may share a GPU is here, and nothing waits",
         "bad_gpu": "an error of its GPU asks for a stop",
         "breach": "its service misses its objective",
