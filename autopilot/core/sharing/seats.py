@@ -139,7 +139,7 @@ def _on_node(ctx: Context, terms: Terms, row: int, count: int, node: int, way: W
         return None
     fewest = min(len(sits.on.get(gpu, ())) for gpu in open_to)
     equal = [gpu for gpu in open_to if len(sits.on.get(gpu, ())) == fewest]
-    if len(equal) < count or (fewest and node in sits.unsure):
+    if fewest and node in sits.unsure:
         return None
     asked = list(_asked(terms, row, equal, sits, way))
     against = next((found for _, _, found in asked if isinstance(found, Barred)), None)

@@ -208,6 +208,10 @@ def test_an_unused_shared_node_is_turned_back() -> None:
     idle = shared("1x2", [], {0: SLICED})
     held = SharingMemory(unused_s={"node-0": 0.0})
     assert not kinds(decide(seen(idle, NOW_S), SHARING, ControllerMemory(sharing=held)))
+    starts = shared("1x2", [book("ann"), waits("own", 2, gpus_per_member=2)], {0: SLICED})
+    step = decide(seen(starts, NOW_S), SHARING, ControllerMemory(sharing=held))
+    assert started(step) == {"ann": ["node-0"]}
+    assert not kinds(step)
     used = shared("1x2", [sits("ann", [0]), waits("own", 2, gpus_per_member=2)], {0: SLICED})
     assert not kinds(decide(seen(used, NOW_S), SHARING, ControllerMemory(sharing=held)))
 
