@@ -122,7 +122,7 @@ def _sets(rows: Sequence[Program], dev: Sequence[int], seed: int) -> Iterator[tu
 
 
 def _least(rows: Sequence[Program], together: Sequence[Together]) -> float:
-    """The least GPU-hours in which all programs do their work, each set with so many hours."""
+    """The least GPU-hours for the work of all programs, as hours by set of programs."""
     if not rows:
         return 0.0
     row = np.array([at for each, _ in together for at in each])

@@ -46,7 +46,7 @@ def remember_holders(memory: ControllerMemory, tick: Tick) -> ControllerMemory:
 
 
 def _holders(snapshot: ClusterSnapshot) -> dict[str, LastHolder]:
-    """Who surely has each GPU and instance now; without those of which a holder is not known."""
+    """The sure holders of each GPU and instance now; without GPUs and instances with an unknown holder."""
     held, work, tenants = snapshot.placements, snapshot.workloads, snapshot.names.tenants
     rows = np.flatnonzero(~held.assumed & (work.tenant[held.workload] >= 0))
     keys = np.where(held.instance >= 0, _instance_ids(snapshot, held.instance), snapshot.gpus.uuid[held.gpu])[rows]

@@ -103,9 +103,9 @@ def whole_gpus(work: WorkloadTable, rows: I32 | int = EVERY) -> Bools:
 
 
 def divided_mask(nodes: NodeTable) -> Bools:
-    """Nodes whose GPUs are given out by shares alone: they are shared, and can be turned back. Shape [nodes].
+    """Nodes with GPUs for shares alone: they are shared, and can be turned back. Shape [nodes].
 
-    On a node that others keep shared, work also gets GPUs that nobody else is on.
+    On nodes that others keep shared, work also gets whole GPUs, as far as these are free.
     """
     return np.asarray((nodes.replicas > 1) & (nodes.sharing_offers != 0))
 

@@ -75,7 +75,7 @@ WAITS = frozenset(
 """Reasons to wait that a share may end."""
 
 MOST_TOLD = 20
-"""Workloads whose reason not to share is told in a tick, in the order of service."""
+"""Notes of a tick about waiting work that does not share, in the order of service."""
 
 
 def propose(ctx: Context, submit: Submit) -> None:

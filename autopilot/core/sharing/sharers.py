@@ -115,7 +115,7 @@ def measured_rate(sharers: Sharers, row: int) -> float:
 def observed_pairs(snapshot: ClusterSnapshot, profiles: ProfilesMemory, now_s: float) -> tuple[Observed, ...]:
     """What each workload did beside the one kind of work that shares its GPUs, where its progress is measured.
 
-    Of more than two on a GPU, or with different neighbours, nobody can say who slowed whom.
+    With more than two on a GPU, or different neighbours on its GPUs, the cause of a slow rate is unknown.
     """
     sharers = sharers_of(snapshot, profiles, now_s)
     found = []

@@ -1,7 +1,7 @@
-"""What must hold for work to share a GPU by software: consent, count, a clean end, memory and rates.
+"""The terms of sharing a GPU by software: consent, count, a clean end, memory and rates.
 
-One function answers for the search of a seat, for the guard and for the choice of nodes to turn. No share on doubt:
-what is not known bars it, and the reason is told.
+One function answers for the search of a seat, for the guard and for the choice of nodes to turn. Unknown values bar a
+share, with the reason.
 """
 
 from __future__ import annotations
