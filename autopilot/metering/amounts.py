@@ -67,8 +67,8 @@ AMOUNTS = (
 `unmeasured_losses` (stops).
 
 `measured` has known SM activity; of it `active` was active. `powered` has known energy, `counted` has it from the
-energy counter. `gflop_time` is the GPU time of which the workload reported its operations. `saved` is the
-GPU time requested by work on shares beyond its parts.
+energy counter. `gflop_time` is the GPU time with reported operations. `saved` is the GPU time that work on shares
+requested beyond its parts.
 """
 GPU_TIME, MEASURED, ACTIVE, BORROWED, LOST, ENERGY, POWERED, COUNTED, GFLOP, GFLOP_TIME, UNMEASURED_LOSSES, SAVED = (
     range(len(AMOUNTS))

@@ -359,7 +359,7 @@ class ServiceSim:
         self._step(self.now_s)
 
     def _rates(self, more: int = 0) -> Floats:
-        """The rate of each slot, and of so many more at full speed."""
+        """Rates of all slots, with this number of further slots at full speed."""
         known = np.ones(len(self._free_s)) if self._rate is None else self._rate
         return np.append(known, np.ones(more))
 

@@ -188,12 +188,17 @@ def _best(count: int, asked: Iterable[_Asked], way: Way, node: int) -> Seat | Ba
     return Seat(fit, way, tuple(each.beside for each, _ in chosen), tuple(found for _, found in chosen))
 
 
+def configs_of(ctx: Context, node: int) -> list[SharingConfig]:
+    """The configurations to which a node can be turned."""
+    offers, names = int(ctx.observation.snapshot.nodes.sharing_offers[node]), ctx.observation.snapshot.names
+    return [each for at, each in enumerate(names.sharing_configs) if offers >> at & 1]
+
+
 def present_config(ctx: Context, node: int) -> SharingConfig | None:
     """The configuration of a shared node; None where it is not one of those to which the node can be turned."""
-    nodes, names = ctx.observation.snapshot.nodes, ctx.observation.snapshot.names
-    offers, now = int(nodes.sharing_offers[node]), (int(nodes.sharing[node]), int(nodes.replicas[node]))
-    known = (each for at, each in enumerate(names.sharing_configs) if offers >> at & 1)
-    return next((each for each in known if (each.sharing, each.replicas) == now), None)
+    nodes = ctx.observation.snapshot.nodes
+    now = int(nodes.sharing[node]), int(nodes.replicas[node])
+    return next((each for each in configs_of(ctx, node) if (each.sharing, each.replicas) == now), None)
 
 
 def _assumed(ctx: Context, node: int) -> bool:

@@ -22,7 +22,7 @@ from autopilot.core.model.snapshot import GPU_MILLI, Bools, State
 from autopilot.core.model.work import holding_mask, on_shares
 from autopilot.core.planning.context import Context
 from autopilot.core.sharing.colocation import Abstention
-from autopilot.core.sharing.seats import present_config, sitting
+from autopilot.core.sharing.seats import configs_of, present_config, sitting
 from autopilot.core.sharing.terms import MECHANISMS, Barred, Terms, Way, way_of, way_on
 
 PAYBACK_S = 4 * 3600.0
@@ -133,12 +133,6 @@ def _offered(on: Sequence[Sequence[int]], way: Way, *, named: bool) -> list[int]
     free = [gpu for gpu, rows in enumerate(on) if len(rows) < way.replicas]
     fewest = min((len(on[gpu]) for gpu in free), default=0)
     return [gpu for gpu in free if named or len(on[gpu]) == fewest]
-
-
-def configs_of(ctx: Context, node: int) -> list[SharingConfig]:
-    """The configurations to which a node can be turned."""
-    offers, names = int(ctx.observation.snapshot.nodes.sharing_offers[node]), ctx.observation.snapshot.names
-    return [each for at, each in enumerate(names.sharing_configs) if offers >> at & 1]
 
 
 def choose(

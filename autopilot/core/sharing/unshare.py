@@ -11,9 +11,9 @@ from autopilot.core.model.records import Evidence
 from autopilot.core.planning.context import Context
 from autopilot.core.sharing import set_sharing
 from autopilot.core.sharing.follow_turns import being_turned
+from autopilot.core.sharing.seats import configs_of
 from autopilot.core.sharing.set_sharing import TurnDraft, turned
 from autopilot.core.sharing.share import in_use, needed_whole
-from autopilot.core.sharing.turning import configs_of
 
 NAME = "unshare"
 BACK = Case(
