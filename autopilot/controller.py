@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from autopilot.core.capabilities.actions import ACTIONS
 from autopilot.core.capabilities.guards import GUARDS
@@ -28,7 +28,7 @@ from autopilot.core.intake.silent import or_gap
 from autopilot.core.intake.usage.facts import SnapshotFacts
 from autopilot.core.model.colocation import RULE
 from autopilot.core.model.errors import InvariantError
-from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast, checked_mix
+from autopilot.core.model.forecast import JOINED, ExpectedMix, Forecasts, RuntimeForecast, checked_mix
 from autopilot.core.model.memory import ControllerMemory, Step
 from autopilot.core.model.modes import LATEST_EDITION
 from autopilot.core.model.policy import Policy
@@ -257,11 +257,11 @@ class Controller:
                 self._known[key_of(view)] = self._listed[key_of(view)].objects
 
     def _foresee(self, now_s: float, snapshot: ClusterSnapshot) -> tuple[Forecasts, tuple[Gap, ...]]:
-        """Forecasts of all models; of each kind but demand the last one wins. A failing model abstains."""
+        """Forecasts of all models: records of `JOINED` add up, else the last one wins. A failing model abstains."""
         runtimes: RuntimeForecast | None = None
         mix: ExpectedMix | None = None
         colocation = RULE
-        demand: list[Forecast] = []
+        joined: dict[str, tuple[Any, ...]] = dict.fromkeys(JOINED, ())
         gaps: list[Gap] = []
         if self._wiring.worker is not None and (ended := self._wiring.worker.ended(now_s)) is not None:
             self._fits[ended.owner] = ended  # kept until its owner adopts it: that may fail at this tick
@@ -280,12 +280,12 @@ class Controller:
                 continue
             runtimes = answer.runtimes or runtimes
             colocation = colocation if answer.colocation is RULE else answer.colocation
-            demand.extend(answer.demand)
+            joined = {kind: (*records, *getattr(answer, kind)) for kind, records in joined.items()}
             if answer.mix is not None:
                 mix = checked_mix(answer.mix, now_s)
                 if mix is not answer.mix:
                     gaps.append(Gap(forecaster.name, "mix", "", f"the demand mix is not used: {mix.reason}"))
-        return Forecasts(runtimes, tuple(demand), mix, colocation), tuple(gaps)
+        return Forecasts(runtimes, mix=mix, colocation=colocation, **joined), tuple(gaps)
 
     def _fit(self, forecaster: Fitting, now_s: float) -> tuple[Gap, ...]:
         """Adopt the ended fit, if it is the forecaster's, and start the next if one is due."""

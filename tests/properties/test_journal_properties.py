@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autopilot.core.effects.admit import AdmitOperation
-from autopilot.core.model.colocation import RULE, Colocation, Mechanism, Pair
-from autopilot.core.model.forecast import LEVELS, ExpectedMix, Forecast, Forecasts, MixKind, RuntimeForecast
+from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import (
     Code,
@@ -51,6 +50,7 @@ from autopilot.records.replay.unequal import first_unequal
 from benchmarks.small_world import AUTO
 from tests.kits.instructions import instruct
 from tests.kits.proposals import propose
+from tests.kits.random_forecasts import random_forecasts
 
 SPECIAL = (np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-300, 1.5)
 
@@ -200,47 +200,20 @@ def telemetry(rng: np.random.Generator, old: SignalTable) -> SignalTable:
     )
 
 
-def runtimes(rng: np.random.Generator, rows: int, old: RuntimeForecast | None) -> RuntimeForecast | None:
-    """A forecast for the rows of the workload table, none, or a stale one of another length."""
-    if rng.random() < 0.2:
-        return None
-    if rng.random() < 0.2:
-        return old
-    total_s = np.sort(rng.random((rows, len(LEVELS))), axis=1)
-    if rng.random() < 0.5:
-        total_s = np.asfortranarray(total_s)
-    total_s[rng.random(rows) < 0.2] = np.nan
-    hazard = np.where(rng.random(rows) < 0.2, np.nan, rng.random(rows)) if rng.random() < 0.7 else np.empty(0)
-    known, history = rng.random(rows) < 0.5, np.arange(rows, dtype=np.int32)
-    return RuntimeForecast("m", float(rng.random()), LEVELS, total_s, known, history, hazard)
-
-
 def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
     """A sequence of observations, each grown from the one before."""
     tables = {name: table(rng, kind, int(rng.integers(0, 25))) for name, kind in NAMED_TABLES}
-    held, signals, forecast = empty(PlacementTable), empty_signals(), None
-    demand: tuple[Forecast, ...] = ()
+    held, signals = empty(PlacementTable), empty_signals()
     gaps: tuple[Gap, ...] = ()
-    mix: ExpectedMix | None = None
-    colocation = RULE
+    foreseen = Forecasts()
     found = []
     for tick in range(ticks):
         tables = {name: evolve(rng, old) for name, old in tables.items()}
         held = placements(rng, len(tables["workloads"].id), held)
         signals = telemetry(rng, signals)
-        forecast = runtimes(rng, len(tables["workloads"].id), forecast)
         if rng.random() < 0.2:
             gaps = (*gaps, Gap("dcgm", f"node-{tick}", "", "down"))
-            demand = () if demand else (Forecast("b", 1.0, ("s",), (60.0,), LEVELS, rng.random((1, 1, 7))),)
-        if rng.random() < 0.3:
-            kind = MixKind(("H100",), 16, 8, topology=1)
-            mix = (
-                None if mix else ExpectedMix("m", 1.0, (kind,), (60.0,), (0.5,), rng.random((1, 1)), np.ones((1, 1, 1)))
-            )
-        if rng.random() < 0.3:
-            pair = Pair("a", "b", Mechanism.MPS, "H100")
-            weights = {(Mechanism.MPS, "H100"): (0.1, -0.2, float(rng.random()))}
-            colocation = RULE if rng.random() < 0.5 else Colocation("c", float(tick), {pair: 0.1}, weights)
+        foreseen = random_forecasts(rng, foreseen, len(tables["workloads"].id))
         snapshot = ClusterSnapshot(
             Names(("H100",), (), (f"t{tick // 3}",), ()),
             placements=held,
@@ -268,7 +241,7 @@ def observations(rng: np.random.Generator, ticks: int) -> list[Observation]:
                 float(tick),
                 snapshot,
                 measures,
-                Forecasts(forecast, demand, mix, colocation),
+                foreseen,
                 commands,
                 (),
                 gaps,

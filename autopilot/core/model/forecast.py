@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri, ndtri_exp
 
 from autopilot.core.model.colocation import RULE, Colocation
+from autopilot.core.model.neighbours import Interference, SlowGpu, Straggler, Unjudged
 from autopilot.core.model.snapshot import F64, GPU_MILLI, I32, TOPOLOGY_NAMES, Bools, Topology
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
@@ -110,6 +111,14 @@ class Forecasts:
     demand: tuple[Forecast, ...] = ()
     mix: ExpectedMix | None = None
     colocation: Colocation = RULE  # what is added to predicted rates of work on shared GPUs
+    interference: tuple[Interference, ...] = ()
+    unjudged: tuple[Unjudged, ...] = ()  # work on shared hardware that the detector of interference does not judge
+    stragglers: tuple[Straggler, ...] = ()
+    slow_gpus: tuple[SlowGpu, ...] = ()
+
+
+JOINED = ("demand", "interference", "unjudged", "stragglers", "slow_gpus")
+"""Fields of `Forecasts` in which the records of all forecasters stand together."""
 
 
 def checked_mix(mix: ExpectedMix, now_s: float) -> ExpectedMix:

@@ -8,7 +8,7 @@ without its predecessors (a keyframe).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Any
 
@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.colocation import RULE, Colocation
+from autopilot.core.model.colocation import Colocation
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.neighbours import Interference, SlowGpu, Straggler, Unjudged
 from autopilot.core.model.objects import SchedulerQuota, ServingRole, Share, Sharing, Trust
 from autopilot.core.model.records import Command, Gap, Observation, Outcome, Signals, View
 from autopilot.core.model.snapshot import (
@@ -104,9 +105,16 @@ _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "gaps": msgspec.msgpack.Decoder(tuple[Gap, ...]),
     "views": msgspec.msgpack.Decoder(tuple[View, ...]),
 }
-_DEMAND = msgspec.msgpack.Decoder(tuple[Forecast, ...], dec_hook=column)
-_MIX = msgspec.msgpack.Decoder(ExpectedMix | None, dec_hook=column)
-_COLOCATION = msgspec.msgpack.Decoder(Colocation)
+_FORECASTS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    "demand": msgspec.msgpack.Decoder(tuple[Forecast, ...], dec_hook=column),
+    "mix": msgspec.msgpack.Decoder(ExpectedMix | None, dec_hook=column),
+    "colocation": msgspec.msgpack.Decoder(Colocation),
+    "interference": msgspec.msgpack.Decoder(tuple[Interference, ...]),
+    "unjudged": msgspec.msgpack.Decoder(tuple[Unjudged, ...]),
+    "stragglers": msgspec.msgpack.Decoder(tuple[Straggler, ...]),
+    "slow_gpus": msgspec.msgpack.Decoder(tuple[SlowGpu, ...]),
+}
+"""Forecasts that are stored as a whole when they are new; one that an earlier build lacked has its default."""
 
 
 _TYPES: dict[str, type[Any]] = {**dict(NAMED_TABLES), "placements": PlacementTable}
@@ -156,9 +164,7 @@ class _State:
     tables: dict[str, _Seen] = field(default_factory=lambda: {name: _Seen() for name in _TABLES})
     small: dict[str, tuple[Any, bytes]] = field(default_factory=dict)
     telemetry: Past = field(default_factory=Past)
-    demand: Any = None
-    mix: ExpectedMix | None = None
-    colocation: Colocation = RULE  # also in journals of earlier builds
+    forecasts: Forecasts = field(default_factory=Forecasts)  # but its run times, which are a table
 
 
 class ObservationEncoder:
@@ -267,17 +273,11 @@ class ObservationEncoder:
                 if seen.packed is not None and rows is not None:
                     part = change(seen.packed, packed, rows if isinstance(rows, Rows) else None)
                 self._keep("runtimes", runtimes, packed, part, parts)
-        before = state.demand or ()
-        same = len(before) == len(forecasts.demand) and all(map(is_, before, forecasts.demand))
-        if not same:
-            parts["demand"] = ENCODER.encode(forecasts.demand)
-        state.demand = forecasts.demand
-        if forecasts.mix is not state.mix:
-            parts["mix"] = ENCODER.encode(forecasts.mix)
-            state.mix = forecasts.mix
-        if forecasts.colocation is not state.colocation:
-            parts["colocation"] = ENCODER.encode(forecasts.colocation)
-            state.colocation = forecasts.colocation
+        for name in _FORECASTS:
+            value = getattr(forecasts, name)
+            if not _same(value, getattr(state.forecasts, name)):
+                parts[name] = ENCODER.encode(value)
+        state.forecasts = forecasts
 
     def _forecast_rows(self, before: Packed | None, after: Packed, workloads: int) -> Rows | str | None:
         if before is None or self.whole_workloads or after.rows != workloads:
@@ -295,6 +295,13 @@ class ObservationEncoder:
         if before is None or encoded != before[1]:
             parts[name] = encoded
         self._state.small[name] = (value, encoded)
+
+
+def _same(value: Any, before: Any) -> bool:
+    """True for one object, and for tuples of the same objects."""
+    if isinstance(value, tuple):
+        return len(value) == len(before) and all(map(is_, value, before))
+    return value is before
 
 
 def _has_hazard(name: str, packed: Packed) -> bool:
@@ -329,12 +336,8 @@ class ObservationDecoder:
             self._table(name, parts.get(name))
         self._placements(parts.get("placements"))
         runtimes = self._runtimes(parts)
-        if "demand" in parts:
-            state.demand = _DEMAND.decode(parts["demand"])
-        if "mix" in parts:
-            state.mix = _MIX.decode(parts["mix"])
-        if "colocation" in parts:
-            state.colocation = _COLOCATION.decode(parts["colocation"])
+        new = {name: decoder.decode(parts[name]) for name, decoder in _FORECASTS.items() if name in parts}
+        state.forecasts = replace(state.forecasts, runtimes=runtimes, **new)
         for name in _SMALL:
             if name in parts:
                 state.small[name] = (_DECODERS[name].decode(parts[name]), b"")
@@ -355,7 +358,7 @@ class ObservationDecoder:
             tick=tick,
             now_s=now_s,
             snapshot=snapshot,
-            forecasts=Forecasts(runtimes, state.demand or (), state.mix, state.colocation),
+            forecasts=state.forecasts,
             kill_switch=kill_switch,
             elapsed_s=elapsed[0] if elapsed else float("nan"),
             **small,
