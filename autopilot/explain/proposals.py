@@ -146,6 +146,8 @@ REASONS: Mapping[Code, str] = {
     Code.SHARE_MEMORY: "the peaks of memory would fill {value:of} of a GPU (limit {threshold:of})",
     Code.SHARE_LOAD: "the work on a GPU would use {value:of} of it in sum (limit {threshold:of})",
     Code.SHARE_RATE: "work on a GPU would keep {value:of} of its rate alone, at least {threshold:of} have to be kept",
+    Code.SHARE_PAIR: "such work has slowed such work there before: with {value:of} it would do so again (limit "
+    "{threshold:of})",
     Code.SHARE_APART: "it would get {value:share} of {threshold:GPU}",
     Code.SHARE_IN_USE: "{value:GPU} of the node is in use: only an empty node is turned",
     Code.WAIVED_CONTRACT: "the work started on the condition that it may be preempted, or holds what another queue "

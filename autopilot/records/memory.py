@@ -21,8 +21,8 @@ from autopilot.core.model.memory import ControllerMemory
 from autopilot.files import is_plain, replace_file, target_of
 from autopilot.records.variants import memory_of
 
-SCHEMA = "gpu-autopilot/memory/8"
-READ = (SCHEMA, *(f"gpu-autopilot/memory/{number}" for number in (7, 6, 5)))
+SCHEMA = "gpu-autopilot/memory/9"
+READ = (SCHEMA, *(f"gpu-autopilot/memory/{number}" for number in (8, 7, 6, 5)))
 """Files of earlier schemas lack slices; those of 5 have the fields of all slices side by side
 (autopilot/records/variants.py).
 """

@@ -106,10 +106,14 @@ FLAT: Mapping[str, str] = {
 """The fields of a memory of schema 2 in their order, each with its slice; "" for a field without one."""
 
 LACKS: Mapping[int, frozenset[str]] = {
-    3: frozenset({"profiles", "holders", "sharing"}),
-    4: frozenset({"holders", "sharing"}),
+    3: frozenset({"profiles", "holders", "sharing", "neighbours"}),
+    4: frozenset({"holders", "sharing", "neighbours"}),
+    5: frozenset({"neighbours"}),
 }
 """Slices that a memory of an earlier schema lacks."""
+
+HINTED = 5
+"""The first schema whose deeds have a hint to scrub, and whose profiles have a pace."""
 
 _EARLIER: Mapping[int, type[Any]] = {
     schema: make_dataclass(
@@ -188,7 +192,8 @@ def as_recorded(memory: ControllerMemory) -> Any:
     """A memory in the form of its schema."""
     if memory.schema == ControllerMemory().schema:
         return memory
-    memory = _unhinted(memory)
+    if memory.schema < HINTED:
+        memory = _unhinted(memory)
     if memory.schema == FLAT_SCHEMA:
         return _Flat(*_VALUES(memory))
     return _of(_EARLIER[memory.schema], memory)

@@ -18,6 +18,7 @@ from autopilot.core.idle.follow import enter_steps, remember_idle, settle_notice
 from autopilot.core.intake.commands import command_timers_s, expire_rejections, remember_open_proposals
 from autopilot.core.model.capability import Capability, Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.neighbours.follow import follow_neighbours
 from autopilot.core.nodes.follow_idle_nodes import remember_idle_nodes, settle_offers
 from autopilot.core.nodes.follow_requests import enter_requests, follow_requests
 from autopilot.core.planning.losses import remember_stops, settle_stops
@@ -182,6 +183,12 @@ CAPABILITIES: tuple[Capability, ...] = (
         "anywhere: it reads its own slice",
         absorb=follow_turns,
         commit=enter_turns,
+    ),
+    Capability(
+        "neighbours",
+        ("neighbours",),
+        "after effects: it reads which pauses are under way",
+        absorb=follow_neighbours,
     ),
     Capability(
         "intentions",

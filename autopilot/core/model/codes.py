@@ -105,6 +105,7 @@ class Code(StrEnum):
     SHARE_MEMORY = "share_memory"  # the peaks of memory do not fit
     SHARE_LOAD = "share_load"  # together they use too much of the GPU
     SHARE_RATE = "share_rate"  # one of them would run too slowly
+    SHARE_PAIR = "share_pair"  # they are remembered as a pair that does harm
     SHARE_APART = "share_apart"  # two shares may be of the same GPU
     SHARE_IN_USE = "share_in_use"  # the node to be turned has work
 

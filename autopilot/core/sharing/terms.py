@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from autopilot.core.model.objects import Share, Sharing, Trust
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State, Topology
 from autopilot.core.model.work import whole_gpus
 from autopilot.core.planning.context import Context
+from autopilot.core.planning.pairs import APART_RATIO, kept_apart, pair_key
 from autopilot.core.sharing.colocation import (
     ADMIT_LOAD,
     ADMIT_RATE,
@@ -111,7 +113,22 @@ class Terms:
         if rate < ADMIT_RATE:
             why = "one of them would run too slowly"
             return Barred(Code.SHARE_RATE, rate, "of the rate alone, the slowest", ADMIT_RATE, why, at_least=True)
-        return found
+        return self._remembered(rows, way, found) or found
+
+    def _remembered(self, rows: Sequence[int], way: Way, found: Prediction) -> Barred | None:
+        """The worst pair of them that confirmations keep apart."""
+        memory = self.ctx.memory.neighbours
+        if not memory.pairs:
+            return None
+        worst = None
+        for (at, victim), (_, neighbour) in permutations(enumerate(rows), 2):
+            key = pair_key(self.kind(victim), self.kind(neighbour), MECHANISMS[way.sharing], way.gpu_model)
+            harm = kept_apart(memory, key, found.rates[at], self.ctx.now_s)
+            if harm is not None and (worst is None or harm > worst.value):
+                count, name = memory.pairs[key].confirmed, self.ctx.observation.snapshot.workloads.id
+                why = f"{name[neighbour]} is like work that slowed work like {name[victim]} there {count} times"
+                worst = Barred(Code.SHARE_PAIR, harm, "probability of harm", APART_RATIO, why)
+        return worst
 
     def rates(self, rows: Sequence[int], way: Way) -> Prediction | Abstention:
         """The predicted rates of the work of these rows on one GPU, in their order."""

@@ -396,7 +396,7 @@ def test_a_damaged_memory_stops_the_start(tmp_path: Path, damage: str) -> None:
         "cut": text[: len(text) // 2],
         "digit": text.replace("1234.5", "1234.6"),
         "empty": "",
-        "schema": text.replace("memory/8", "memory/99"),
+        "schema": text.replace("memory/9", "memory/99"),
         "binary": "\x00\x01",
     }
     path.write_text(damaged[damage])

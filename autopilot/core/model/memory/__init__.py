@@ -17,6 +17,7 @@ from autopilot.core.model.memory.holders import HoldersMemory
 from autopilot.core.model.memory.idle import IdleMemory
 from autopilot.core.model.memory.intake import IntakeMemory
 from autopilot.core.model.memory.losses import LossesMemory
+from autopilot.core.model.memory.neighbours import NeighboursMemory
 from autopilot.core.model.memory.nodes import NodesMemory
 from autopilot.core.model.memory.people import PeopleMemory
 from autopilot.core.model.memory.plan import PlanMemory
@@ -36,7 +37,7 @@ from autopilot.core.model.times import Time
 class ControllerMemory:
     """The whole of it: small, persisted and versioned."""
 
-    schema: int = 5
+    schema: int = 6
     edition: int = 1  # of the shipped policies when this installation began (autopilot/policies/editions.py)
     tick: int = -1
     now_s: Time = float("-inf")
@@ -61,6 +62,7 @@ class ControllerMemory:
     profiles: ProfilesMemory = field(default_factory=ProfilesMemory)
     holders: HoldersMemory = field(default_factory=HoldersMemory)
     sharing: SharingMemory = field(default_factory=SharingMemory)
+    neighbours: NeighboursMemory = field(default_factory=NeighboursMemory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,5 +133,5 @@ def test_memory_is_bounded_by_the_gpus_of_a_day() -> None:
     memory = decide(observe(away, 20.0 + 2 * 86_400, tick=2), AUTO, memory).memory
     assert sorted(memory.holders.last) == sorted(away.gpus.uuid.tolist())
     with_file = memory_text(replace(memory, holders=HoldersMemory()))
-    earlier = with_file.replace("memory/8", "memory/7")
+    earlier = with_file.replace("memory/9", "memory/7")
     assert read_memory_text(earlier, "m").holders == HoldersMemory()
