@@ -32,6 +32,7 @@ BENCHMARKS = {
     "opencost": "OpenCost's allocation model beside metering, on a playground (minutes)",
     "field": "signals by way in, and reported situations that come out right (minutes, where they are at hand)",
     "colocation": "predicted against true rates of work on one GPU, on families of programs that were not seen",
+    "neighbours": "interference and stragglers on generated days: precision, recall, false verdicts (minutes)",
     "slurm": "the baseline slurm against recordings of a real Slurm scheduler",
     "reclaim_storm": "every owner returns at once, on 4,000 GPUs",
     "preemption": "preemption, moves and fill at a price, on seven tenants, and the trade-off curve (long)",

@@ -100,6 +100,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         work_age_s=now_s - work_s,
         members=work.members,
         advance=work.advance,
+        ranks=work.ranks,
     )
     check_snapshot(snapshot)
     return snapshot, tuple(gaps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from autopilot.core.model.errors import invariant
+from autopilot.core.model.ranks import RankTable
 from autopilot.core.model.snapshot import (
     AdvanceTable,
     ClusterSnapshot,
@@ -30,6 +31,7 @@ _COLUMNS = {
         ("services", ServiceTable),
         ("queues", QueueTable),
         ("advance", AdvanceTable),
+        ("ranks", RankTable),
     )
 }
 """Columns by table."""

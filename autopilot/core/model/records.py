@@ -25,6 +25,7 @@ from autopilot.core.model.objects import Subject as Subject  # noqa: PLC0414
 from autopilot.core.model.objects import SubjectKind as SubjectKind  # noqa: PLC0414
 from autopilot.core.model.objects import Victim as Victim  # noqa: PLC0414
 from autopilot.core.model.promises import Realised as Realised  # noqa: PLC0414
+from autopilot.core.model.ranks import RankTable
 from autopilot.core.model.service_signals import ServiceSignals as ServiceSignals  # noqa: PLC0414
 from autopilot.core.model.snapshot import (
     F32,
@@ -88,6 +89,7 @@ class Work:
     queues: QueueTable
     members: MemberTable = field(default_factory=lambda: empty(MemberTable))
     advance: AdvanceTable = field(default_factory=lambda: empty(AdvanceTable))
+    ranks: RankTable = field(default_factory=lambda: empty(RankTable))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.objects import SharingConfig
+from autopilot.core.model.ranks import RankTable
 from autopilot.core.model.signal_table import SignalTable
 
 F32 = NDArray[np.float32]
@@ -359,6 +360,7 @@ class ClusterSnapshot:
     work_age_s: float = 0.0
     members: MemberTable = field(default_factory=lambda: empty(MemberTable))
     advance: AdvanceTable = field(default_factory=lambda: empty(AdvanceTable))
+    ranks: RankTable = field(default_factory=lambda: empty(RankTable))
 
 
 DTYPES: dict[str, Any] = {

@@ -20,6 +20,7 @@ from autopilot.core.model.colocation import Colocation
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast
 from autopilot.core.model.neighbours import Interference, SlowGpu, Straggler, Unjudged
 from autopilot.core.model.objects import SchedulerQuota, ServingRole, Share, Sharing, Trust
+from autopilot.core.model.ranks import RankTable
 from autopilot.core.model.records import Command, Gap, Observation, Outcome, Signals, View
 from autopilot.core.model.snapshot import (
     AdvanceTable,
@@ -63,6 +64,7 @@ NAMED_TABLES: tuple[tuple[str, type[Any]], ...] = (
     ("queues", QueueTable),
     ("members", MemberTable),
     ("advance", AdvanceTable),
+    ("ranks", RankTable),
 )
 """Tables whose first column names the row. Placements are identified by the rows that they join."""
 
@@ -141,6 +143,9 @@ _LATER: dict[tuple[str, str], Any] = {
     },
 }
 """Last columns that journals of earlier builds lack, and their values there."""
+
+_UNSEEN = ("ranks", None)
+"""A table that journals of earlier builds lack: it is empty there."""
 
 _NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}
 _SCOPES = _NAMES["nodes"].index("mig_scopes")
@@ -346,7 +351,7 @@ class ObservationDecoder:
         if state.telemetry.table is None:
             raise UnreadableError("telemetry refers to a missing tick")
         small = {name: state.small[name][0] for name in _SMALL}
-        tables = {name: state.tables[name].table for name in _TYPES}
+        tables = {name: state.tables[name].table for name in _TYPES if (name, state.tables[name].table) != _UNSEEN}
         snapshot = ClusterSnapshot(
             names=small.pop("names"),
             telemetry=state.telemetry.table,
