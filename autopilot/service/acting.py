@@ -5,13 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 from actuators.kubernetes.actuator import KubernetesActuator
 from actuators.kubernetes.api import Api
-from actuators.kubernetes.levers import LEVERS
+from actuators.kubernetes.hook import Hooks
+from actuators.kubernetes.levers import LEVERS, step_pause
 from actuators.kubernetes.levers.base import Lever, Probe, Rule, Upkeep
 from actuators.kubernetes.levers.leftover import LeftoverRetries
 from actuators.kubernetes.levers.reservations import TakenQuota, WaitingChecks
@@ -51,7 +53,9 @@ def cluster_actuator(settings: Kubernetes, access: Connections, objects: Objects
     keep = upkeep_of(levers)
     image, host = settings.sharing_probe_image, socket.gethostname()
     probe = Probe(image, settings.namespace) if image else None
-    return KubernetesActuator(Api(access), objects, host, levers, upkeep=keep, probe=probe, on_problem=_say)
+    hooks = Hooks(secret=partial(_secret_in, settings.pause_secret_file))
+    api = Api(access)
+    return KubernetesActuator(api, objects, host, levers, upkeep=keep, probe=probe, hooks=hooks, on_problem=_say)
 
 
 def upkeep_of(levers: Sequence[Lever]) -> tuple[Upkeep, ...]:
@@ -121,7 +125,17 @@ def waiting_texts(decision: Decision) -> dict[str, str]:
 
 def enabled_levers(settings: Kubernetes) -> tuple[Lever, ...]:
     """The levers of the kinds of instructions allowed by the settings."""
-    return tuple(each for each in LEVERS if not settings.act_kinds or each.kinds & set(settings.act_kinds))
+    known = [each for each in LEVERS if settings.pause_secret_file is not None or each is not step_pause.LEVER]
+    return tuple(each for each in known if not settings.act_kinds or each.kinds & set(settings.act_kinds))
+
+
+def _secret_in(path: Path | None) -> str:
+    """The secret of a file that may change; "" where it cannot be read."""
+    try:
+        return path.read_text("utf-8").strip() if path is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        log.warning("pauses are refused", reason=f"{path}: the secret cannot be read: {error}")
+        return ""
 
 
 def may_resize(settings: Kubernetes) -> bool:

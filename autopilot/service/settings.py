@@ -19,6 +19,7 @@ from autopilot.service.settings_fields import (
     InstructionKind,
     Listen,
     Origin,
+    PauseSecret,
     ProbeImage,
     Seconds,
     Section,
@@ -269,14 +270,9 @@ class Kubernetes(Section):
         description="conditions of nodes, by type and status, that bar new work; the default has those of the "
         "node problem detector, the agents of EKS, AKS and Nebius, and NVSentinel",
     )
-    sharing_configs: SharingConfigs = Field(
-        default_factory=dict,
-        max_length=32,
-        description="keys of the ConfigMap of NVIDIA's device plugin to which nodes may be turned, and what each does: "
-        "whole, time-slicing-N or mps-N (N shares of a GPU), with -single where failRequestsGreaterThanOne is true, as "
-        "MPS has it by default; renameByDefault must be false (docs/shared-gpus.md); empty: no node is turned",
-    )
+    sharing_configs: SharingConfigs = Field(default_factory=dict)
     sharing_probe_image: ProbeImage = ""
+    pause_secret_file: PauseSecret = None
     watch_s: Seconds = Field(
         15.0, ge=2, le=300, description="length of one watch; a list without changes is at most this old"
     )
@@ -289,7 +285,8 @@ class Kubernetes(Section):
     act_kinds: tuple[InstructionKind, ...] = Field(
         (),
         description="kinds of instructions that the account may carry out (admit, cordon, evict, notify, offer, "
-        "provision, recut, resize, scale), so that actions which need others only recommend; empty: all with levers",
+        "pause, provision, recut, resize, resume, scale), so that actions which need others only recommend; empty: all "
+        "with levers",
     )
     namespace: Name = Field("gpu-autopilot", description="namespace of the ConfigMaps")
     policy_map: Name | None = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -76,7 +77,15 @@ Origin = Annotated[str, AfterValidator(_origin)]
 SharingKey = Annotated[str, Field(pattern="^[-._a-zA-Z0-9]{1,63}$")]
 """A key of a ConfigMap that is also the value of a label."""
 SharingText = Annotated[str, Field(pattern=SHARING_WORD)]
-SharingConfigs = dict[SharingKey, SharingText]
+SharingConfigs = Annotated[
+    dict[SharingKey, SharingText],
+    Field(
+        max_length=32,
+        description="keys of the ConfigMap of NVIDIA's device plugin to which nodes may be turned, and what each does: "
+        "whole, time-slicing-N or mps-N (N shares of a GPU), with -single where failRequestsGreaterThanOne is true, as "
+        "MPS has it by default; renameByDefault must be false (docs/shared-gpus.md); empty: no node is turned",
+    ),
+]
 """Sharing by key."""
 ProbeImage = Annotated[
     str,
@@ -88,6 +97,16 @@ ProbeImage = Annotated[
     ),
 ]
 """An image; "" for none."""
+
+
+PauseSecret = Annotated[
+    Path | None,
+    Field(
+        description="file with the secret behind the tokens of programs that take pauses (docs/checkpoints.md#pauses); "
+        "null: nothing is paused, and `isolate` only recommends",
+    ),
+]
+"""A file; None for none."""
 
 
 class Section(BaseModel):

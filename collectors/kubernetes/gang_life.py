@@ -66,6 +66,7 @@ def life_of(
             gate = int(Gate.NO_PODS if _has_quota_only(gang) else Gate.WAITING if acts else gate)
     return {
         "state": state,
+        "pausing": min((each.noted.pausing for each in holding), default=0),
         "gate": gate,
         "scheduler_quota": _scheduler_quota(gang, state),
         "incarnation": incarnation_of(gang),

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
-from autopilot.contract.annotations import HEARTBEAT, PAUSED, PLACEMENT, STEP
+from autopilot.contract.annotations import CHECKPOINT_PORT, HEARTBEAT, PAUSED, PLACEMENT, STEP
 from autopilot.contract.notes import shown
 from autopilot.contract.words_to_stay import stays
+from autopilot.core.model.objects import Pausing
 from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.pace import Beats
@@ -58,6 +59,7 @@ class Noted(NamedTuple):
     saved_s: float | None = None  # it completed its newest checkpoint
     beat_s: float | None = None  # it last made progress
     step: float | None = None  # number of its step then; None also while it pauses
+    pausing: int = Pausing.NONE
     unread: tuple[tuple[str, str], ...] = ()  # annotations with an unreadable time, as notes
 
 
@@ -181,17 +183,18 @@ def pod_facts(pod: Pod, claimed: Claimed = UNCLAIMED) -> PodFacts:
 
 def _noted(meta: Meta) -> Noted:
     """The times in the annotations of a pod. A checkpoint is of after 1970."""
-    saved, beat = meta.note(SAVED), meta.note(HEARTBEAT)
+    saved, beat, waits = meta.note(SAVED), meta.note(HEARTBEAT), meta.note(PAUSED) == "true"
+    pausing = Pausing.NONE if not meta.note(CHECKPOINT_PORT) else Pausing.PAUSED if waits else Pausing.ABLE
     if not saved and not beat:
-        return SILENT
+        return Noted(pausing=pausing) if pausing else SILENT
     saved_s, beat_s = noted_s(saved), noted_s(beat)
-    step = None if meta.note(PAUSED) == "true" else noted_s(meta.note(STEP))
+    step = None if waits else noted_s(meta.note(STEP))
     unread = tuple(
         (name.partition("/")[2], f"{name}={shown(text)} is no time in seconds since 1970; it does not count")
         for name, text, at_s in ((HEARTBEAT, beat, beat_s), (SAVED, saved, saved_s))
         if text and at_s is None
     )
-    return Noted(saved_s if saved_s is not None and saved_s > 0 else None, beat_s, step, unread)
+    return Noted(saved_s if saved_s is not None and saved_s > 0 else None, beat_s, step, pausing, unread)
 
 
 def uid_of(gang: Gang) -> str:

@@ -62,6 +62,7 @@ _UNKNOWN: Mapping[str, Any] = {
     "trust": 0,
     "share": 0,
     "image": "",
+    "pausing": 0,
     "steps_per_s": nan,
 }
 """The columns of a row of work with nothing known but its GPUs."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from autopilot.core.model.snapshot import SloClass
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Evicting, Paced, Started, Stopped, Why
+from simulator.world.facts import Evicting, Paced, Paused, Started, Stopped, Why
 from simulator.world.physics import TICKS_PER_S, Physics, on_grid, up_to_grid
 
 KEEPS_ALL = (Why.END, Why.CUT, Why.RETIRE, Why.RESIZE)
@@ -39,18 +39,20 @@ class Booked(Protocol):
 
 @dataclass(slots=True)
 class _Stay:
-    """One stay on GPUs: start, width, expected readiness, eviction time, (from, rate) of each pace on shared GPUs."""
+    """One stay on GPUs: start, width, readiness, eviction, (from, rate) of each pace on shared GPUs, and pauses."""
 
     since_s: float
     milli: int
     ready_s: float
     evicted_s: float = inf
     paces: list[tuple[float, float]] = field(default_factory=list)
+    pauses: list[tuple[float, float]] = field(default_factory=list)  # from, until; inf: open
 
     def worked_ticks(self, ready_s: float, halt_s: float) -> int:
         """The most progress between two times, in ticks."""
         if not self.paces:
-            return int((halt_s - ready_s) * TICKS_PER_S)
+            waited_s = sum(max(min(until_s, halt_s) - from_s, 0.0) for from_s, until_s in self.pauses)
+            return int((halt_s - ready_s - waited_s) * TICKS_PER_S)
         ends_s = [at_s for at_s, _ in self.paces[1:]] + [inf]
         spans = zip(self.paces, ends_s, strict=True)
         worked_s = [max(min(end_s, halt_s) - max(at_s, ready_s), 0.0) * rate for (at_s, rate), end_s in spans]
@@ -92,6 +94,16 @@ class Conservation(Checker):
         """On shared GPUs it goes on at another pace."""
         if fact.job in self._stays:
             self._stays[fact.job].paces.append((fact.at_s, fact.rate))
+
+    def on_paused(self, fact: Paused) -> None:
+        """It waits, or goes on."""
+        stay = self._stays.get(fact.job)
+        if stay is None:
+            return
+        if stay.pauses and stay.pauses[-1][1] == inf:
+            stay.pauses[-1] = (stay.pauses[-1][0], inf if fact.on else fact.at_s)
+        elif fact.on:
+            stay.pauses.append((fact.at_s, inf))
 
     def on_evicting(self, fact: Evicting) -> None:
         """It stops working."""

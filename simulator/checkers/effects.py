@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from simulator.checkers.base import Checker, World
-from simulator.world.facts import Ceiled, Cordoned, Decided, Evicting, Floored, Recutting, Started, Stopped, Turned, Why
+from simulator.world.facts import (
+    Ceiled,
+    Cordoned,
+    Decided,
+    Evicting,
+    Floored,
+    Paused,
+    Recutting,
+    Started,
+    Stopped,
+    Turned,
+    Why,
+)
 
 
 class Effects(Checker):
@@ -57,6 +69,11 @@ class Effects(Checker):
         """Its begin needs an accepted change."""
         if fact.begins:
             self._effect(fact.at_s, fact.node, fact.effect, "set_sharing")
+
+    def on_paused(self, fact: Paused) -> None:
+        """It needs an accepted decision; a pause also ends by itself."""
+        if fact.on or fact.effect:
+            self._effect(fact.at_s, fact.job, fact.effect, "pause" if fact.on else "resume")
 
     def _effect(self, at_s: float, job: int, effect: str, kind: str) -> None:
         self.checked += 1

@@ -19,6 +19,7 @@ from autopilot.core.model.snapshot import (
 )
 from autopilot.core.model.stops import StopReason
 from autopilot.core.model.verb import asked
+from autopilot.core.neighbours.pausing import Pause
 from autopilot.core.nodes.provision import Provision
 from autopilot.core.recovery.cordon import Cordon
 from autopilot.core.replicas.scale import Scale
@@ -38,6 +39,7 @@ CHANGED = (
     Refusal.OTHER_GEOMETRY,
     Refusal.NOT_IDLE,
     Refusal.OTHER_SHARING,
+    Refusal.NOT_PAUSED,
 )
 
 
@@ -90,6 +92,8 @@ class ClusterActuator:
             "evict": self._to_job(self._evict),
             "resize": self._to_job(self._resize),
             "notify": self._to_job(self._notify),
+            "pause": self._to_job(self._pause),
+            "resume": self._to_job(self._resume),
             "scale": self._floor,
             "ceiling": self._ceiling,
             "recut": self._recut,
@@ -230,6 +234,13 @@ class ClusterActuator:
     def _notify(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
         grace_s, incarnation = asked(instruction.operation, Notify).grace_s, instruction.subject.revision
         return self._cluster.notify(job, now_s, grace_s, effect=instruction.id, incarnation=incarnation)
+
+    def _pause(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
+        pause, incarnation = asked(instruction.operation, Pause), instruction.subject.revision
+        return self._cluster.pauses.begin(job, pause.seconds, now_s, effect=instruction.id, incarnation=incarnation)
+
+    def _resume(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
+        return self._cluster.pauses.end(job, now_s, effect=instruction.id, incarnation=instruction.subject.revision)
 
     def _admit(self, instruction: Instruction, job: int, now_s: float) -> Refusal | None:
         start = asked(instruction.operation, AdmitOperation)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.model.objects import Pausing
 from autopilot.core.model.records import Batch, Inventory, Listing, Work
 from autopilot.core.model.snapshot import (
     AdvanceTable,
@@ -259,8 +260,16 @@ class ClusterCollector:
             trust=static["trust"],
             share=static["share"],
             image=static["image"],
+            pausing=self._pausing(rows),
             steps_per_s=self._paces.steps_per_s(rows, now_s) if self._paces else np.full(len(rows), np.nan),
         )
+
+    def _pausing(self, rows: np.ndarray) -> np.ndarray:
+        """Whether jobs take pauses, and which are paused."""
+        jobs = self.cluster.jobs
+        able = np.array(_picker(rows)(jobs.saves_on_request), bool) & (np.array(_picker(rows)(jobs.service), int) < 0)
+        paused = np.isin(rows, list(self.cluster.paused))
+        return np.where(paused, Pausing.PAUSED, np.where(able, Pausing.ABLE, Pausing.NONE)).astype(np.int8)
 
     def _last_checkpoints(self, rows: np.ndarray, now_s: float) -> np.ndarray:
         """Completion time of each job's newest periodic checkpoint; NaN if it makes none."""

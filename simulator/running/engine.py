@@ -21,6 +21,7 @@ from simulator.world.cluster import Cluster
 from simulator.world.facts import REQUEUED, Resumed, Stopped, Why, Withdrawn
 from simulator.world.gains import END, READY, VACATE
 from simulator.world.growing import ARRIVE
+from simulator.world.pauses import RESUME
 from simulator.world.physics import TICKS_PER_S, up_to_grid
 from simulator.world.placing import never_fits
 from simulator.world.recutting import RECUT
@@ -273,6 +274,8 @@ class Engine:
             turned = self.cluster.sharings.end(key, now_s, incarnation)
             self.scheduler.on_change(now_s)
             return int(turned)
+        if kind == RESUME:
+            return int(self.cluster.pauses.over(key, now_s, incarnation))
         if kind == ARRIVE:
             self.cluster.growing.arrive(key, now_s)
             self.scheduler.on_change(now_s)

@@ -10,13 +10,13 @@ import numpy as np
 from autopilot.core.hardware.dcgm import WINDOWS_S
 from autopilot.core.model.policy.idle import Idle
 from autopilot.core.model.snapshot import InstanceTable, State
-from simulator.signals.behaviours import absent_look, effective_level
+from simulator.signals.behaviours import Archetype, absent_look, effective_level
 from simulator.signals.dcgm_text import PodLabels
 from simulator.signals.programs import behaviours_of, footprint_mib
 from simulator.signals.telemetry import DRAM, NVLINK, PCIE, SM, TENSOR, TelemetryGenerator
 from simulator.signals.telemetry_entities import GpuState, entities_of, idle_state
 from simulator.world.cluster import Cluster
-from simulator.world.facts import Paced, Recut, Recutting, Started, Stopped, Why
+from simulator.world.facts import Paced, Paused, Recut, Recutting, Started, Stopped, Why
 
 
 class Occupants:
@@ -86,6 +86,13 @@ class Occupants:
     def on_owner(self, job: int, now_s: float, away: bool) -> None:
         """The owner of a job left or came back: its GPUs change what they do."""
         (self._away.add if away else self._away.discard)(job)
+        self._look_again(job, now_s)
+
+    def on_paused(self, fact: Paused) -> None:
+        """It waits at a step boundary, or goes on."""
+        self._look_again(fact.job, fact.at_s)
+
+    def _look_again(self, job: int, now_s: float) -> None:
         if job in self._parts:
             return  # its pace tells what its GPUs do
         rows = np.flatnonzero(self.state.job_code == job)
@@ -94,6 +101,8 @@ class Occupants:
 
     def _look(self, job: int) -> tuple[int, float]:
         """(archetype, level) of the GPUs of a job at present."""
+        if job in self._cluster.paused:
+            return int(Archetype.HOARDER), 0.0  # memory alone
         if job in self._away:
             return absent_look(self._seed, self._cluster.jobs.id[job])
         return int(self.archetype[job]), float(self.level[job])

@@ -49,6 +49,7 @@ class Paces:
         cluster, found = self._cluster, np.full(len(rows), np.nan)
         for place, job in enumerate(rows.tolist()):
             works = cluster.state[job] == State.RUNNING and job not in cluster.stale and job not in cluster.leaving
+            works = works and job not in cluster.paused
             if works and now_s - cluster.ready_s[job] >= WINDOW_S and (alone := self._lone(job)):
                 late = draw(f"report/{self._seed}/{job}/{now_s // REPORT_S}")
                 found[place] = alone * self._rate(job, now_s) * (1.0 + NOISE * (2.0 * late - 1.0))

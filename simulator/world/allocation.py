@@ -45,6 +45,8 @@ class Refusal(StrEnum):
     SPLIT = "the GPUs of the node are shared by software"
     APART = "shares on more than one node"
     OTHER_SHARING = "the node is changing how its GPUs are shared"
+    NO_HELPER = "the work takes no pauses"
+    NOT_PAUSED = "the work is not paused"
     NO_OFFER = "the node does not offer this way of sharing"
 
 

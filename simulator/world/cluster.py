@@ -31,6 +31,7 @@ from simulator.world.gains import END, GIVE_UP, READY, VACATE, Gaining
 from simulator.world.growing import Growing
 from simulator.world.hardware import FREE, Hardware, Held, Refusal
 from simulator.world.jobstate import UNSUBMITTED
+from simulator.world.pauses import Pauses
 from simulator.world.physics import IDEAL, Physics, up_to_grid
 from simulator.world.progress import NO_WRITE, Checkpoints, Leaving, Startups
 from simulator.world.recutting import Recuts
@@ -69,7 +70,7 @@ class Cluster(Gaining):
         self.checkpoints = Checkpoints(jobs, physics)
         self._startups = Startups(jobs, physics, self.checkpoints)
         self.growing, self.recuts = Growing(self), Recuts(self, physics.mig_reconfigure_s)
-        self.sharings = Sharings(self)
+        self.sharings, self.pauses = Sharings(self), Pauses(self)
 
     def struck(self, gpu: int, now_s: float) -> list[int]:
         """The work hit by an error of its GPU that does not break it."""
@@ -78,6 +79,10 @@ class Cluster(Gaining):
     def paced_s(self, job: int, halt_s: float) -> float | None:
         """Progress of the present incarnation of a job on shared GPUs up to a time; None for any other job."""
         return self.sharings.gained_s(job, halt_s)
+
+    def halted(self, job: int, now_s: float) -> None:
+        """A job on shared GPUs works no more, or works again: the pace of the others changes."""
+        self.sharings.halted(job, now_s)
 
     def set_sharing(
         self, node: int, sharing: Sharing, replicas: int, now_s: float, *, effect: str = ""
@@ -155,9 +160,7 @@ class Cluster(Gaining):
             self.schedule(ready_s, READY, job, number)
         else:
             self.state[job] = _RUNNING
-        left_s = self.jobs.duration_s[job] - self.served_s[job]
-        if len(held.gpus) != self.jobs.gpus[job]:
-            left_s = up_to_grid(left_s * self._full_milli(job, held) / held.milli)
+        left_s = self.left_s(job)
         if left_s < inf:
             self.schedule(ready_s + left_s, END, job, number)
 
@@ -178,11 +181,14 @@ class Cluster(Gaining):
             return Refusal.LEAVING
         if job in self.stale:
             return Refusal.STALE
+        if job in self.paused:
+            self.pauses.end(job, now_s)
         held = self.hardware.resize(job, self.jobs.shape_of(job), was, gpus)
         if not isinstance(held, Held):
             return held
         gain_s = self._gain_s(job, now_s)
         fact = self._stopped(job, now_s, Why.RESIZE, gain_s, 0.0, was)
+        self.pauses.left(job)
         self.held[job] = held
         self.served_s[job] += gain_s
         self.lost_gpu_s[job] = 0.0
@@ -214,7 +220,7 @@ class Cluster(Gaining):
         if job in self.stale:
             return Refusal.STALE
         gain_s = self.jobs.duration_s[job] - self.served_s[job]
-        if self.hardware.split and self.sharings.goes_on(job, gain_s, now_s):
+        if self.pauses.goes_on(job, now_s) or (self.hardware.split and self.sharings.goes_on(job, gain_s, now_s)):
             return Refusal.NOT_DONE
         self._stop(job, now_s, Why.END, gain_s, 0.0, _SUCCEEDED)
         return None
@@ -250,6 +256,8 @@ class Cluster(Gaining):
         number = self.incarnation[job]
         if incarnation is not None and incarnation != number:
             return Refusal.OTHER_INCARNATION
+        if job in self.paused:
+            self.pauses.end(job, now_s)
         asked = {Why.RECOVER: recover, Why.MOVE: moving, Why.SUSPEND: suspend, Why.PARK: park}
         why = next((why for why, wanted in asked.items() if wanted), Why.PREEMPT)
         write = NO_WRITE
@@ -363,6 +371,7 @@ class Cluster(Gaining):
             self.leaving.pop(job, None)
             self.stale.pop(job, None)
             self.hung.discard(job)
+        self.pauses.left(job)
         self.held[job] = None
         self.counted.discard(job)
         del self.holding[job]
@@ -388,7 +397,7 @@ class Cluster(Gaining):
 
     def _stopped(self, job: int, now_s: float, why: Why, gain_s: float, lost_s: float, held: Held) -> Stopped:
         ready_s = min(self.ready_s[job], now_s)
-        halt_s = self._halt_s(job, now_s) if self.leaving or self.stale else now_s
+        halt_s = self._halt_s(job, now_s) if self.leaving or self.stale or self.paused else now_s
         starved = lost_s > 0 and job in self.leaving and self.leaving[job].starved(now_s)
         return Stopped(
             now_s,

@@ -174,6 +174,15 @@ class Turned(NamedTuple):
     effect: str = ""
 
 
+class Paused(NamedTuple):
+    """Work waits at a step boundary because it was asked to (`on`; also where it is asked again), or goes on."""
+
+    at_s: float
+    job: int
+    on: bool
+    effect: str  # "": the pause ended by itself
+
+
 class Cordoned(NamedTuple):
     """The controller closed a node to new work, or opened it again."""
 
@@ -242,6 +251,7 @@ Fact = (
     | Recut
     | Recutting
     | Turned
+    | Paused
     | Cordoned
     | Decided
     | Floored
@@ -264,6 +274,7 @@ HOOKS = {
     Recut: "on_recut",
     Recutting: "on_recutting",
     Turned: "on_turned",
+    Paused: "on_paused",
     Cordoned: "on_cordoned",
     Decided: "on_decided",
     Floored: "on_floored",

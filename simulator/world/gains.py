@@ -11,7 +11,7 @@ from math import floor, nan
 
 from simulator.world.breakable import Breakable
 from simulator.world.hardware import Held
-from simulator.world.physics import TICKS_PER_S
+from simulator.world.physics import TICKS_PER_S, up_to_grid
 from simulator.world.progress import Checkpoints
 
 READY, END, VACATE, GIVE_UP = 0, 1, 2, 3
@@ -29,21 +29,34 @@ class Gaining(Breakable):
     def paced_s(self, job: int, halt_s: float) -> float | None:
         """Progress of the present incarnation of a job on shared GPUs up to a time; None for any other job."""
 
+    @abstractmethod
+    def halted(self, job: int, now_s: float) -> None:
+        """A job on shared GPUs works no more, or works again: the pace of the others changes."""
+
     def _full_milli(self, job: int, held: Held) -> int:
         """Width of a counted second of progress (milli)."""
         if len(held.gpus) == self.jobs.gpus[job]:
             return held.milli
         return self.jobs.shape_of(job).full_milli
 
+    def left_s(self, job: int) -> float:
+        """Time from the end of its start-up to the end of its work, alone on its GPUs."""
+        held, left_s = self.held[job], self.jobs.duration_s[job] - self.served_s[job]
+        if held is not None and len(held.gpus) != self.jobs.gpus[job]:
+            left_s = up_to_grid(left_s * self._full_milli(job, held) / held.milli)
+        return left_s
+
     def _halt_s(self, job: int, now_s: float) -> float:
         """End of the useful work of a job with GPUs: now, or the time of its eviction or of the loss of a member."""
         if job in self.leaving:
             now_s = min(now_s, self.leaving[job].since_s)
+        if job in self.paused:
+            now_s = min(now_s, self.paused[job])
         return min(now_s, self.stale[job]) if job in self.stale else now_s
 
     def _gain_s(self, job: int, now_s: float) -> float:
         """Progress of the present incarnation up to `now_s`, rounded down to the grid."""
-        elapsed_s = self._halt_s(job, now_s) - self.ready_s[job]
+        elapsed_s = self._halt_s(job, now_s) - self.ready_s[job] - self.waited_s.get(job, 0.0)
         if elapsed_s <= 0:
             return 0.0
         held, paced_s = self.held[job], self.paced_s(job, self._halt_s(job, now_s))

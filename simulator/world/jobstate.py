@@ -78,6 +78,8 @@ class JobState:
         self.parked: dict[int, float] = {}  # stopped for doing nothing, until its owner returns: since when
         self.leaving: dict[int, Leaving] = {}  # evicted, and still on its GPUs
         self.stale: dict[int, float] = {}  # a member is dead, the others keep their GPUs: since when
+        self.paused: dict[int, float] = {}  # waits at a step boundary because it was asked to: since when
+        self.waited_s: dict[int, float] = {}  # length of earlier pauses of its incarnation, on GPUs of its own
         self.hooks: dict[type, list[Callable[[Any], None]]] = {fact: [] for fact in HOOKS}
         self.grow()
 

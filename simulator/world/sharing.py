@@ -207,7 +207,7 @@ class Sharings:
             for gpu in held.gpus:
                 if gpu not in found:
                     found[gpu] = self._rates(gpu)
-            halted = job in cluster.leaving or job in cluster.stale
+            halted = job in cluster.leaving or job in cluster.stale or job in cluster.paused
             rate = 0.0 if halted else min(found[gpu][job][0] for gpu in held.gpus)
             active = sum(found[gpu][job][1] for gpu in held.gpus)
             part = sum(1.0 / len(on[gpu]) for gpu in held.gpus)
@@ -236,6 +236,7 @@ class Sharings:
         """What a job does now."""
         cluster, alone = self._cluster, self.loads.sharer(job)
         works = cluster.state[job] == State.RUNNING and job not in cluster.stale and job not in cluster.leaving
+        works = works and job not in cluster.paused
         return alone if works and job not in self.away else Sharer(alone.program, 0.0, 0.0)
 
     def _beside(self, gpus: Iterable[int]) -> list[int]:

@@ -109,6 +109,7 @@ DEFAULTS: dict[str, Any] = {
     "job_group": "",
     "coordinates": "",
     "scheduler_quota": 0,
+    "pausing": 0,
     "steps_per_s": np.nan,
     "trust": 0,
     "share": 0,

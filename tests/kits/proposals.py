@@ -13,6 +13,8 @@ from autopilot.core.model.verb import Change
 from tests.kits.instructions import workload
 
 DEFAULTS: dict[str, Any] = {
+    "seconds": 300.0,
+    "again": False,
     "start_s": 0.0,
     "replicas": 1,
     "until_s": 0.0,

@@ -23,6 +23,7 @@ from actuators.kubernetes.levers import (
     service_ceiling,
     service_scale,
     sharing_config,
+    step_pause,
     suspension,
 )
 from actuators.kubernetes.levers.base import Lever, Rule
@@ -46,6 +47,7 @@ LEVERS: tuple[Lever, ...] = (
     service_ceiling.LEVER,
     mig_config.LEVER,
     sharing_config.LEVER,
+    step_pause.LEVER,
     notice.LEVER,
     node_cordon.LEVER,
     provisioning.LEVER,

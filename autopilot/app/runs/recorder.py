@@ -24,7 +24,7 @@ from simulator.running.owners import Absence
 from simulator.running.simulation import width_gpus
 from simulator.signals.behaviours import effective_level
 from simulator.world.cluster import Cluster
-from simulator.world.facts import Paced, Resumed, Started, Stopped, Submitted, Why
+from simulator.world.facts import Paced, Paused, Resumed, Started, Stopped, Submitted, Why
 
 KEPT_TOLERANCE_S = 1.0
 """Longest delay of a start after its promised time that counts as on time."""
@@ -39,7 +39,8 @@ class StayRecorder:
         self._level: np.ndarray | None = None
         self._open: dict[int, tuple[float, tuple[int, ...], float]] = {}
         self.stays: list[tuple[int, float, float, tuple[int, ...], float]] = []  # job, from, to, gpus, width
-        self._away: dict[int, list[tuple[float, float]]] = {}  # absences of the owner of a job
+        self._away: dict[int, list[tuple[float, float]]] = {}  # absences of its owner, and pauses
+        self._paused_s: dict[int, float] = {}
         self._ready_s: list[float] = []  # end of start-up, by stay: before it the GPUs do no work
         self._paces: list[Paced | None] = []  # by stay; None: it has its GPUs alone. A stay ends where its pace changes
         self._pace: dict[int, Paced] = {}  # of work on shared GPUs
@@ -82,12 +83,26 @@ class StayRecorder:
 
     def on_stopped(self, fact: Stopped) -> None:
         """A stay ends; stopped work waits again."""
+        if fact.job in self._paused_s:
+            self._wait(fact.job, fact.at_s)
         if fact.job not in self._open:
             return
         self._close(fact.job, fact.at_s, fact.ready_s)
         again = self._cluster.state[fact.job] == 0 and fact.why != Why.PARK
         if again or fact.why == Why.RESIZE:  # a resize: it starts again at once
             self.waiting.append((fact.at_s, self._width_of(fact.job)))
+
+    def on_paused(self, fact: Paused) -> None:
+        """Work with GPUs of its own does nothing while it waits."""
+        if fact.on:
+            self._paused_s.setdefault(fact.job, fact.at_s)
+        elif fact.job in self._paused_s:
+            self._wait(fact.job, fact.at_s)
+
+    def _wait(self, job: int, at_s: float) -> None:
+        since_s = self._paused_s.pop(job)
+        if job not in self._pace:
+            self._away.setdefault(job, []).append((since_s, at_s))
 
     def on_resumed(self, fact: Resumed) -> None:
         """Parked work waits again."""

@@ -18,6 +18,7 @@ from autopilot.core.idle.ceiling import Ceiling
 from autopilot.core.idle.mark import Mark
 from autopilot.core.idle.notify import Notify
 from autopilot.core.model.verb import Change, Operation
+from autopilot.core.neighbours.pausing import Pause, Resume
 from autopilot.core.nodes.offer import Offer
 from autopilot.core.nodes.provision import Provision
 from autopilot.core.recovery.cordon import Cordon
@@ -54,6 +55,8 @@ VERBS: Mapping[str, Row] = {
     "provision": Row(Provision, Provision, "ask for nodes for it", "request for nodes"),
     "offer": Row(Offer, Offer, "offer it back, or not any more", "offer"),
     "set_sharing": Row(SetSharing, SetSharing, "turn it to {config}", "change of sharing"),
+    "pause": Row(Pause, Pause, "pause it for {seconds}", "pause"),
+    "resume": Row(Resume, Resume, "let it go on", "end of a pause"),
     "notify": Row(Notify, Notify, "notify its owner", "notice"),
     "mark": Row(Mark, None, "mark it as open to suspension", "mark"),
 }

@@ -83,6 +83,14 @@ class Trust(IntEnum):
     ACROSS = 2  # also work of other tenants that states the same
 
 
+class Pausing(IntEnum):
+    """Whether work waits at a step boundary when it is asked to."""
+
+    NONE = 0  # it has no helper that takes such requests
+    ABLE = 1
+    PAUSED = 2  # all its members report that they wait
+
+
 class Share(IntEnum):
     """How whole GPUs requested by work may be shared."""
 

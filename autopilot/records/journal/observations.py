@@ -128,6 +128,7 @@ _LATER: dict[tuple[str, str], Any] = {
     ("workloads", "trust"): np.int8(Trust.UNTRUSTED),
     ("workloads", "share"): np.int8(Share.NEVER),
     ("workloads", "image"): "",
+    ("workloads", "pausing"): np.int8(0),
     ("workloads", "steps_per_s"): np.float64("nan"),
     ("nodes", "sharing"): np.int8(Sharing.WHOLE),
     ("nodes", "replicas"): np.int32(1),

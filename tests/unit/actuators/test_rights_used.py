@@ -29,6 +29,7 @@ from tests.unit.actuators import (
     test_service_ceiling,
     test_service_scale,
     test_sharing_config,
+    test_step_pause,
     test_writing,
 )
 
@@ -44,6 +45,7 @@ def asked(acting: Acting, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig
     test_plain_levers.test_pods_are_evicted_with_their_grace(acting)
     test_saving.test_work_is_stopped_once_it_has_saved(acting)
     test_notice.test_the_owner_reads_what_may_follow_and_how_to_prevent_it(acting)
+    test_step_pause.test_a_program_waits_and_goes_on(acting)
     test_notice.test_the_owner_of_a_pod_without_a_job_reads_it_too(acting)
     test_job_width.test_a_job_starts_narrow_grows_and_gives_up_the_member_that_is_named(acting)
     test_job_width.test_a_job_of_kueue_gets_another_workload_when_it_grows(acting)

@@ -12,7 +12,7 @@ from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import holds, observe, snapshot, waits
 
 SINCE: dict[str, dict[str, object]] = {
-    "workloads": {"trust": Trust.UNTRUSTED, "share": Share.NEVER, "image": "", "steps_per_s": nan},
+    "workloads": {"trust": Trust.UNTRUSTED, "share": Share.NEVER, "image": "", "pausing": 0, "steps_per_s": nan},
     "nodes": {"sharing": Sharing.WHOLE, "replicas": 1, "sharing_offers": 0, "scrubbed_s": nan},
 }
 """The columns that earlier journals lack, with their values there."""

@@ -24,6 +24,7 @@ from autopilot.core.model.objects import Slot, Victim
 from autopilot.core.model.records import Instruction, Proposal
 from autopilot.core.model.stops import Save, StopReason
 from autopilot.core.model.verb import Deed, Operation
+from autopilot.core.neighbours.pausing import Pause, Resume
 from autopilot.core.nodes.offer import Offer
 from autopilot.core.nodes.provision import Provision
 from autopilot.core.recovery.cordon import Cordon
@@ -50,6 +51,8 @@ OPERATIONS: list[Operation] = [
     Offer(on=True, reason="nothing needs it"),
     Provision(pool="h100", nodes=2, provisioning_class="c"),
     Notify(gpus=1.5, idle_s=3600.0, grace_s=900.0),
+    Pause(seconds=300.0, again=False),
+    Resume(),
 ]
 
 
@@ -116,8 +119,8 @@ EVICT = {"kind": "evict", "reason": "preempt", "grace_s": 1.0, "save": "try"}
     [
         (
             EVICT | {"kind": "fly"},
-            "operation of kind 'fly': this version knows admit, ceiling, cordon, evict, notify, offer, provision, "
-            "recut, resize, scale",
+            "operation of kind 'fly': this version knows admit, ceiling, cordon, evict, notify, offer, pause, "
+            "provision, recut, resize, resume, scale",
         ),
         (["evict"], "operation of kind None: this version knows"),
         ({name: EVICT[name] for name in ("kind", "reason", "save")}, "operation of kind 'evict': without grace_s"),
