@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks import straggler_figures
+from benchmarks import interference_figures, straggler_figures
 from benchmarks.kit import MISSED, options, table, write_json
 
 Part = Callable[[bool], tuple[list[tuple[str, ...]], dict[str, Any]]]
-PARTS: dict[str, Part] = {"stragglers": straggler_figures.measure}
+PARTS: dict[str, Part] = {
+    "interference": interference_figures.interference,
+    "placebo": interference_figures.on_real_latencies,
+    "stragglers": straggler_figures.measure,
+}
 """A part gives its lines (the heading first) and its figures; the argument asks for less of the same."""
 
 
