@@ -81,10 +81,11 @@ def sitting(ctx: Context) -> _Sitting:
     return cached[0]
 
 
-def find_seat(ctx: Context, terms: Terms, row: int, shape: Shape) -> Seat | Barred | None:
+def find_seat(ctx: Context, terms: Terms, row: int, shape: Shape, *, keeps: bool = False) -> Seat | Barred | None:
     """The best seat of a waiting gang: beside the most work that the terms allow. None where no shared GPU has room.
 
-    Full nodes come first, so that others empty and can be turned back; then the lowest node.
+    Full nodes come first, so that others empty and can be turned back; then the lowest node. Only with `keeps` it may
+    have GPUs that it would keep to itself: no other work that is here could join it.
     """
     nodes, whatif = ctx.observation.snapshot.nodes, ctx.whatif
     suits = suitable_nodes(whatif, shape, ctx.gpu_memory_mib) & (nodes.replicas > 1)
@@ -92,7 +93,7 @@ def find_seat(ctx: Context, terms: Terms, row: int, shape: Shape) -> Seat | Barr
     barred: Barred | None = None
     for node in np.flatnonzero(suits).tolist():
         way = way_of(ctx, node)
-        found = None if way is None else _on_node(ctx, terms, row, shape.gpus, node, way)
+        found = None if way is None else _on_node(ctx, terms, row, shape.gpus, node, way, keeps=keeps)
         if isinstance(found, Barred):
             barred = barred or found
         elif found is not None:
@@ -122,7 +123,9 @@ def seats_for(ctx: Context, terms: Terms, rows: Sequence[int]) -> dict[int, Layo
     return found if len(found) == len(rows) else None
 
 
-def _on_node(ctx: Context, terms: Terms, row: int, count: int, node: int, way: Way) -> Seat | Barred | None:
+def _on_node(
+    ctx: Context, terms: Terms, row: int, count: int, node: int, way: Way, *, keeps: bool
+) -> Seat | Barred | None:
     """The seat on one node."""
     nodes, whatif = ctx.observation.snapshot.nodes, ctx.whatif
     first = int(nodes.first_gpu[node])
@@ -134,14 +137,14 @@ def _on_node(ctx: Context, terms: Terms, row: int, count: int, node: int, way: W
         return None
     config = present_config(ctx, node)
     if config is not None and config.named:
-        return _best(count, _asked(terms, row, open_to, sits, way), way, node)
+        return _best(count, _asked(terms, row, open_to, sits, way, keeps=keeps), way, node)
     if _assumed(ctx, node) or (count > 1 and (config is None or config.single)):
         return None
     fewest = min(len(sits.on.get(gpu, ())) for gpu in open_to)
     equal = [gpu for gpu in open_to if len(sits.on.get(gpu, ())) == fewest]
     if fewest and node in sits.unsure:
         return None
-    asked = list(_asked(terms, row, equal, sits, way))
+    asked = list(_asked(terms, row, equal, sits, way, keeps=keeps))
     against = next((found for _, _, found in asked if isinstance(found, Barred)), None)
     return against if against is not None else _best(count, asked, way, node)
 
@@ -154,12 +157,12 @@ class _Asked(NamedTuple):
     found: Prediction | Barred
 
 
-def _asked(terms: Terms, row: int, gpus: Sequence[int], sits: _Sitting, way: Way) -> Iterator[_Asked]:
+def _asked(terms: Terms, row: int, gpus: Sequence[int], sits: _Sitting, way: Way, *, keeps: bool) -> Iterator[_Asked]:
     """What the terms say of each of these GPUs, with the newcomer last."""
     for gpu in gpus:
         beside = tuple(each for each in sits.on.get(gpu, ()) if each != row)
-        if not beside and not terms.could_share(row, way):
-            continue  # it would keep the GPU to itself
+        if not beside and not keeps and not terms.could_share(row, way):
+            continue
         yield _Asked(gpu, beside, terms.together((*beside, row), way))
 
 

@@ -8,7 +8,7 @@ filled again (turning.py). Running work is never turned; it may move to a seat, 
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 
@@ -43,8 +43,8 @@ ALONE = Case(
     NAME,
     admit.KIND,
     "alone",
-    words="start on {where}{after}, alone on GPUs that are shared ({mechanism}), so that whole GPUs are left to other "
-    "work; others may join it",
+    words="start on {where}{after}, alone on GPUs that are shared ({mechanism}), where it runs as on whole ones; these "
+    "are left to other work",
 )
 TURN = Case(
     NAME,
@@ -84,21 +84,23 @@ def propose(ctx: Context, submit: Submit) -> None:
         return
     terms = terms_of(ctx)
     if terms.may.any():
-        _seat(ctx, terms, submit)
+        _seat(ctx, terms, submit, keeps=False)
+        _seat(ctx, terms, submit, keeps=True)  # idle GPUs that nobody else who waits can use
         move_to_seats(ctx, terms, submit)
 
 
-def _seat(ctx: Context, terms: Terms, submit: Submit) -> None:
+def _seat(ctx: Context, terms: Terms, submit: Submit, *, keeps: bool) -> None:
     """Start work on seats, in the order of service."""
     told = 0
     for at in ctx.waiting(WAITS):
         row = int(ctx.pending[at])
         if not terms.may[row]:
             continue
-        seat = find_seat(ctx, terms, row, ctx.shape(row, int(ctx.observation.snapshot.workloads.gpus[row])))
+        shape = ctx.shape(row, int(ctx.observation.snapshot.workloads.gpus[row]))
+        seat = find_seat(ctx, terms, row, shape, keeps=keeps)
         if isinstance(seat, Seat) and _within_quota(ctx, at, seat):
             ctx.plan.decide(at, submit(_start(ctx, terms, at, seat)))
-        elif isinstance(seat, Barred) and told < MOST_TOLD:
+        elif isinstance(seat, Barred) and keeps and told < MOST_TOLD:
             told += 1
             name = str(ctx.observation.snapshot.workloads.id[row])
             facts = (Evidence("why", seat.why), Evidence(str(seat.code), round(seat.value, 4), seat.unit))
@@ -115,7 +117,7 @@ def seat_first(ctx: Context, at: int, submit: Submit) -> bool:
         return False
     terms = terms_of(ctx)
     open_gate = ctx.observation.snapshot.workloads.gate[row] == Gate.OPEN and ctx.pending_table.may_ask[at]
-    if not terms.may[row] or not open_gate or not _wanted_elsewhere(ctx):
+    if not terms.may[row] or not open_gate or short_gpus(ctx) <= 0:
         return False
     seat = find_seat(ctx, terms, row, ctx.shape(row, int(ctx.observation.snapshot.workloads.gpus[row])))
     if not isinstance(seat, Seat) or not _within_quota(ctx, at, seat):
@@ -132,17 +134,10 @@ def _open(ctx: Context) -> list[bool]:
     return [True] if acts else []
 
 
-def _wanted_elsewhere(ctx: Context) -> bool:
-    """Whether whole GPUs are too few for what waits, or nodes are offered back that nothing needs."""
+def short_gpus(ctx: Context) -> float:
+    """Whole GPUs that are missing for what waits by now; infinite where unneeded nodes are offered back."""
     asked = ctx.observation.snapshot.workloads.gpus[ctx.pending[_asks(ctx)]].sum()
-    return bool(asked > ctx.whatif.node_free.sum()) or _offers_back(ctx)
-
-
-def needed_whole(ctx: Context) -> bool:
-    """The same for what waits and may not share."""
-    rows = ctx.pending[_asks(ctx)]
-    asked = ctx.observation.snapshot.workloads.gpus[rows[~terms_of(ctx).may[rows]]].sum()
-    return bool(asked > ctx.whatif.node_free.sum()) or _offers_back(ctx)
+    return inf if _offers_back(ctx) else float(asked - ctx.whatif.node_free.sum())
 
 
 def _offers_back(ctx: Context) -> bool:
@@ -204,8 +199,9 @@ def turn_first(ctx: Context, submit: Submit) -> None:
     nodes = ctx.observation.snapshot.nodes
     if not ctx.policy.modes.on(Effect.SHARE) or not nodes.sharing_offers.any():
         return
-    wanted = _wanted_elsewhere(ctx)
-    if not wanted and review_start(ctx.memory.now_s, ctx.policy) >= ctx.review_now_s:
+    wanted = short_gpus(ctx) > 0
+    looked = review_start(ctx.memory.now_s, ctx.policy) >= ctx.review_now_s
+    if not wanted and (looked or _asks(ctx).any()):
         return  # ahead of any need, one look in a review period does
     empty_nodes = _candidates(ctx, ctx.policy.sharing.dwell_s)
     terms = terms_of(ctx)

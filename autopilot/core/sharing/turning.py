@@ -6,8 +6,9 @@ to seats soon: it waits, it is suspended, or it came within `PAYBACK_S`, so that
 packed onto the shared GPUs under the terms, and what is left onto the GPUs of one more node. Each GPU that it leaves to
 others serves work that waits, for `PAYBACK_S` and for the time that the cluster needs for its backlog.
 
-While nothing waits a node may be time-sliced ahead, for stock that asks for all of its GPUs: alone that runs there as
-fast as on whole GPUs, so nothing is lost.
+While nothing waits a node may be time-sliced ahead, for work that is expected: as much comes in `PAYBACK_S` as its rate
+of arrival says. Alone that runs there as fast as on whole GPUs, so nothing is lost. As many whole GPUs stay free as
+came of work that does not share.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ PAYBACK_S = 4 * 3600.0
 
 RESTART_S = 120.0
 """Time of a turn: restart of the device plugin, and a late MPS daemon (study of sharing, section 4)."""
+
+LEAST_SEEN_S = 1800.0
+"""Arrivals are counted over this long at least before a rate is read from them."""
 
 HALF = 0.5
 """Part of the node's GPUs that the stock must fill."""
@@ -169,15 +173,28 @@ def choose(
 
 
 def ahead(ctx: Context, terms: Terms, candidates: Iterable[int], coming: Mapping[int, SharingConfig]) -> Choice | None:
-    """The first empty node of `candidates` (rows) that may be time-sliced ahead of need; None: none may."""
-    stock = beyond_seats(ctx, terms, stock_of(ctx, terms), coming)
-    asked = int(ctx.observation.snapshot.workloads.gpus[stock].sum())
+    """The first empty node of `candidates` (rows) that may be time-sliced ahead of need; None: none may.
+
+    Shared GPUs that nobody is on take work first, and those of nodes (rows) that are being turned.
+    """
+    snapshot = ctx.observation.snapshot
+    nodes, work = snapshot.nodes, snapshot.workloads
+    since_s = max(ctx.review_now_s - PAYBACK_S, float(work.submit_s.min(initial=ctx.review_now_s)))
+    came = (work.submit_s >= since_s) & (work.service < 0)
+    scale = PAYBACK_S / max(ctx.review_now_s - since_s, LEAST_SEEN_S)
+    shared = nodes.replicas > 1
+    shared[list(coming)] = True
+    unused = float(nodes.gpus[shared].sum()) - len(np.unique(snapshot.placements.gpu[shared[snapshot.placements.node]]))
+    asked = float(work.gpus[came & terms.may].sum()) * scale - unused
+    others = float(work.gpus[came & ~terms.may].sum())
     for node in candidates:
         sliced = [each for each in configs_of(ctx, node) if each.sharing is Sharing.TIME_SLICING]
-        gpus = int(ctx.observation.snapshot.nodes.gpus[node])
-        if sliced and asked >= gpus:
+        gpus = int(nodes.gpus[node])
+        if sliced and asked >= gpus and ctx.whatif.node_free.sum() - gpus >= others:
             most = max(sliced, key=lambda each: each.replicas)
-            return Choice(node, Packing(most, asked, gpus, 1.0), 0.0, 0.0, ctx.price_weight(node) * gpus * RESTART_S)
+            return Choice(
+                node, Packing(most, round(asked), gpus, 1.0), 0.0, 0.0, ctx.price_weight(node) * gpus * RESTART_S
+            )
     return None
 
 

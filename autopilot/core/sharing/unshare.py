@@ -8,12 +8,13 @@ from autopilot.core.effects.action import Action
 from autopilot.core.effects.draft import Case, Submit
 from autopilot.core.model.objects import Sharing
 from autopilot.core.model.records import Evidence
+from autopilot.core.model.work import named
 from autopilot.core.planning.context import Context
 from autopilot.core.sharing import set_sharing
-from autopilot.core.sharing.follow_turns import being_turned
+from autopilot.core.sharing.follow_turns import turns_under_way
 from autopilot.core.sharing.seats import configs_of
 from autopilot.core.sharing.set_sharing import TurnDraft, turned
-from autopilot.core.sharing.share import in_use, needed_whole
+from autopilot.core.sharing.share import in_use, short_gpus
 
 NAME = "unshare"
 BACK = Case(
@@ -26,22 +27,26 @@ BACK = Case(
 def propose(ctx: Context, submit: Submit) -> None:
     """One proposal for each node whose shares nobody has used for `sharing.unused_s`, while its GPUs are needed whole.
 
-    That is while work that may not share waits for more than are free, or nodes are offered back that nothing needs.
+    That is as far as work that found no place waits for more than are free, or nodes are offered back that nothing
+    needs.
     """
     nodes, memory, rules = ctx.observation.snapshot.nodes, ctx.memory.sharing, ctx.policy.sharing
     shared = (nodes.replicas > 1) & (nodes.sharing_offers != 0) & ctx.whatif.node_ok
-    if not shared.any() or not needed_whole(ctx):
+    if not shared.any() or (short := short_gpus(ctx)) <= 0:
         return
-    turning = being_turned(ctx.memory)
+    turning = turns_under_way(ctx.memory)
+    wholes = {each.key for each in ctx.observation.snapshot.names.sharing_configs if each.sharing is Sharing.WHOLE}
+    back = {uid for uid, key in turning.items() if key in wholes}
+    short -= float(nodes.gpus[named(nodes.id, back)].sum())
     for row in np.flatnonzero(shared & ~in_use(ctx)).tolist():
         uid = str(nodes.id[row])
         whole = next((each for each in configs_of(ctx, row) if each.sharing is Sharing.WHOLE), None)
         unused_s = ctx.now_s - memory.unused_s.get(uid, ctx.now_s)
         settled = ctx.now_s >= memory.turned_s.get(uid, -np.inf) + rules.dwell_s
-        if whole is None or uid in turning or not settled or unused_s < rules.unused_s:
+        if short <= 0 or whole is None or uid in turning or not settled or unused_s < rules.unused_s:
             continue
         gpus = int(nodes.gpus[row])
-        submit(
+        accepted = submit(
             TurnDraft(
                 case=BACK,
                 verb=turned(row, whole, ctx.observation.snapshot),
@@ -55,6 +60,7 @@ def propose(ctx: Context, submit: Submit) -> None:
                 ),
             )
         )
+        short -= gpus if accepted else 0
 
 
 def timers(ctx: Context) -> list[float]:

@@ -132,9 +132,12 @@ def test_where_the_device_plugin_chooses_every_choice_has_to_be_right() -> None:
 
 
 def test_ordinary_work_never_starts_on_shares() -> None:
-    """Free GPUs of a shared node are for work that shares with something, however long others wait."""
-    snap = shared("1x2", [waits("big", 2), book("ben")], {0: SLICED})
-    assert places(snap) == {}
+    """However long it waits. Work that may share takes what nobody else can use, at last and alone."""
+    big, ben, zoe = waits("big", 2), book("ben"), book("zoe", tenant=2)
+    assert places(shared("1x2", [big, ben], {0: SLICED})) == {"ben": ["node-0"]}
+    full = [sits("ann", [0]), sits("eve", [1])]
+    assert places(shared("1x2", [*full, book("yan", tenant=2)], {0: SLICED})) == {}
+    assert places(shared("1x1", [zoe, ben, book("bob")], {0: SLICED})) == {"ben": ["node-0"], "bob": ["node-0"]}
 
 
 def test_a_seat_goes_before_whole_gpus_that_others_need() -> None:
@@ -169,12 +172,25 @@ def test_an_empty_node_is_turned_for_work_that_can_share() -> None:
         assert kinds(step) == found
 
 
-def test_nodes_are_time_sliced_ahead_for_work_that_asks_for_all_of_their_gpus() -> None:
-    """Whatever is known of it: one node for two GPUs, two for four, and nothing for what ran four hours ago."""
-    for count, submit_s, turns in ((1, 0.0, 0), (2, 0.0, 1), (3, 0.0, 1), (4, 0.0, 2), (4, -14_400.0, 0)):
+def test_nodes_are_time_sliced_ahead_for_as_much_work_as_came() -> None:
+    """Whatever is known of it. What came in two hours comes twice in the four that count."""
+    for count, submit_s, own, turns in (
+        (1, 0.0, 0, 1),
+        (2, 0.0, 0, 2),
+        (1, NOW_S - 60.0, 0, 4),  # as if it had come in half an hour: eight in four hours
+        (2, -14_400.0, 0, 0),  # too long ago
+        (2, 0.0, 3, 1),  # as many whole GPUs are left as work asked for that does not share
+    ):
         here = [sits(f"dev{chr(97 + at)}", [at], submit_s=submit_s) for at in range(count)]
-        snap = shared("5x2", here, {})
-        assert kinds(decide(seen(snap, NOW_S), SHARING)) == [("share", "set_sharing", "ahead")] * turns
+        held = [holds("own", own, range(2, 2 + own), submit_s=submit_s)] if own else []
+        snap = shared("5x2", [*here, *held], {})
+        assert kinds(decide(seen(snap, NOW_S), SHARING)) == [("share", "set_sharing", "ahead")] * turns, (count, own)
+
+
+def test_no_node_is_turned_ahead_while_work_waits() -> None:
+    """It starts on the whole GPUs of the node."""
+    snap = shared("2x2", [sits("deva", [0]), sits("devb", [1]), waits("own", 1, gpus_per_member=1)], {})
+    assert not kinds(decide(seen(snap, NOW_S), SHARING))
 
 
 def test_nothing_starts_on_a_node_that_is_turned() -> None:
@@ -214,6 +230,17 @@ def test_an_unused_shared_node_is_turned_back() -> None:
     assert not kinds(step)
     used = shared("1x2", [sits("ann", [0]), waits("own", 2, gpus_per_member=2)], {0: SLICED})
     assert not kinds(decide(seen(used, NOW_S), SHARING, ControllerMemory(sharing=held)))
+
+
+def test_no_more_nodes_are_turned_back_than_are_needed_whole() -> None:
+    """One for two GPUs, two for three; one that is on its way back counts, one that is turned to sharing does not."""
+    held = SharingMemory(unused_s={f"node-{at}": 0.0 for at in range(3)})
+    for asked, turns in ((2, 1), (3, 2), (8, 3)):
+        snap = shared("3x2", [waits("own", asked, gpus_per_member=2)], dict.fromkeys(range(3), SLICED))
+        step = decide(seen(snap, NOW_S), SHARING, ControllerMemory(sharing=held))
+        assert kinds(step) == [("unshare", "set_sharing", "")] * turns
+        again = decide(seen(snap, NOW_S + 1.0, tick=1), SHARING, step.memory)
+        assert not kinds(again)
 
 
 def test_a_recommendation_holds_nothing() -> None:
