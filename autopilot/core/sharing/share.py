@@ -56,7 +56,8 @@ AHEAD = Case(
     set_sharing.KIND,
     "ahead",
     words="turn it to {config} ahead: nothing is on it, nothing waits, and work that may share comes at a rate of "
-    "{seats:GPU} in 4 h beyond the shared GPUs that nobody is on; alone it runs on its {gpus:GPU} as fast as on whole ones",
+    "{seats:GPU} in 4 h beyond the shared GPUs that nobody is on; alone it runs on its {gpus:GPU} as fast as on whole "
+    "ones",
 )
 BARRED = NoteCase("share_barred", "{subject} waits and does not share GPUs: {why}")
 WAITS = frozenset(
