@@ -1,4 +1,4 @@
-"""Plain pods under Kueue: it deletes them where their admission is taken back, and nobody makes them again."""
+"""Plain pods under Kueue: it deletes them where their admission is taken back, and no controller makes them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ready is said for the very reading that the placement was computed from, whatever happens in between."""
+"""Ready is written for the very reading that the placement was computed from, whatever happens in between."""
 
 from __future__ import annotations
 

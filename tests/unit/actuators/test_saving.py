@@ -88,7 +88,7 @@ def test_a_request_that_cannot_be_written_declines(acting: Acting) -> None:
 
 
 def test_work_whose_pods_cannot_be_read_is_not_stopped_without_its_checkpoint(acting: Acting) -> None:
-    """Nobody knows whether it saves: it is asked after the outage."""
+    """It is not known whether it saves: it is asked after the outage."""
     _, instruction = saving(acting, "kept", Save.TRY)
     api = Silent(acting.rights.access("evict"))
     actuator = KubernetesActuator(api, acting)

@@ -1,4 +1,4 @@
-"""Retry is said once: a second one during an eviction would strand the Workload (recordings 35b and 35c)."""
+"""Retry is written once: a second one during an eviction would strand the Workload (recordings 35b and 35c)."""
 
 from __future__ import annotations
 

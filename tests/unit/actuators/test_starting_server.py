@@ -1,4 +1,4 @@
-"""A server that has just started refuses what it will permit: nobody concludes that a right is missing."""
+"""A server that has just started refuses what it will permit: that is no missing right."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_the_service_that_runs_here_before_the_last_run(home: Path, capsys: pyte
 
 
 def test_a_service_that_has_ended_is_a_run_among_others(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The youngest journal is that of the last run, whoever wrote it."""
+    """The youngest journal is that of the last run, by any writer."""
     service(home / "service", "old", DEAD, age_s=100.0)
     assert waiting(capsys)[0] == "last"
     service(home / "service", "here", DEAD)

@@ -221,7 +221,7 @@ def test_only_batch_gives_way_by_itself(word: str, expected: bool) -> None:
     ],
 )
 def test_only_small_interactive_work_shares_by_itself(facts: Facts, values: dict[str, str], share: Share) -> None:
-    """Whole GPUs outside an island, and never with trust that nobody declared."""
+    """Whole GPUs outside an island, and never with undeclared trust."""
     found = contract(facts, **values)
     assert found.preemption.share == share
     assert found.preemption.trust == values.get("trust", Trust.UNTRUSTED)

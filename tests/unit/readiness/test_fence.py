@@ -187,7 +187,7 @@ def test_a_fence_that_was_removed_and_installed_again_compares_with_the_present_
 
 
 def test_an_epoch_is_never_taken_back() -> None:
-    """An earlier leader that wakes up is told; the server refuses it too, whoever writes."""
+    """An earlier leader that wakes up is told; the server refuses it too, from any writer."""
     made, ask = fenced()
     ours = InProcess(made, OURS)
     epoch = ClusterEpoch(ours, LEASE)

@@ -202,7 +202,7 @@ def test_ticks_go_on_while_a_fit_is_held_up() -> None:
 
 
 def test_the_process_of_a_fit_ends_with_its_controller(tmp_path: Path) -> None:
-    """Also where the controller is killed, and can tell nobody."""
+    """Also where the controller is killed, and can tell no process."""
     told = tmp_path / "pid"
     code = "import sys; from tests.kits.fit_works import Tells; from autopilot.worker import in_process; "
     code += "from autopilot.core.model.policy.bounds import Forecasting; in_process(Tells(sys.argv[1]), Forecasting())"

@@ -193,7 +193,7 @@ def test_a_scheduler_is_asked_when_a_pod_is_stuck() -> None:
 
 
 def test_an_eviction_is_counted_while_its_pods_run_on() -> None:
-    """Nobody stops them for ten minutes, longer than their grace: their work is not stuck, and then it is gone."""
+    """They go on for ten minutes, longer than their grace: their work is not stuck, and then it is gone."""
     cluster = cluster_of(make_jobs([(0, 50_000.0, 1)]), physics=REAL)
     seen: list[tuple[int, int, bool, bool]] = []
 

@@ -132,7 +132,7 @@ def test_where_the_device_plugin_chooses_every_choice_has_to_be_right() -> None:
 
 
 def test_ordinary_work_never_starts_on_shares() -> None:
-    """However long it waits. Work that may share takes what nobody else can use, at last and alone."""
+    """However long it waits. Work that may share takes what no other work can use, at last and alone."""
     big, ben, zoe = waits("big", 2), book("ben"), book("zoe", tenant=2)
     assert places(shared("1x2", [big, ben], {0: SLICED})) == {"ben": ["node-0"]}
     full = [sits("ann", [0]), sits("eve", [1])]
