@@ -34,6 +34,7 @@ NEEDS: Mapping[Effect, frozenset[str]] = {
     Effect.NOTIFY: frozenset({"notify"}),
     Effect.MARK: frozenset(),
     Effect.PARK: frozenset({"evict"}),
+    Effect.ISOLATE: _BOTH | {"pause", "resume"},
     Effect.CEILING: frozenset({"ceiling"}),
 }
 """Kinds of instructions of each effect. Gangs are rigid without a lever for `resize`."""

@@ -24,6 +24,7 @@ from tests.kits.expected_world import PATIENT, island_expected
 from tests.kits.geometry_world import stating
 from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
 from tests.kits.idle_world import NOW_S, idle_scene, look, notified
+from tests.kits.noisy_world import VICTIM_MOVES, Noisy, after_pause
 from tests.kits.proposals import propose
 from tests.kits.room_world import ROOM_ONLY
 from tests.kits.room_world import due as room_due
@@ -267,6 +268,11 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("shrink_idle", "ceiling", "renewed"): lambda: _under_ceiling(ceiling_until_s=NOW_S + GRACE_S + 1600.0),
     ("shrink_idle", "ceiling", "returned"): lambda: _under_ceiling(wake_rps=0.2),
     ("reclaim_borrowed", "pipeline", "guarantee"): _guarantee,
+    ("isolate", "pause", ""): lambda: Noisy().tick(),
+    ("isolate", "pause", "hold"): lambda: after_pause(150.0, float("nan")),
+    ("isolate", "resume", ""): lambda: after_pause(380.0, 1.5),
+    ("isolate", "move", "neighbour"): lambda: after_pause(200.0, 1.1),
+    ("isolate", "move", "harden"): lambda: after_pause(200.0, 1.0, VICTIM_MOVES),
     ("preempt", "pipeline", "priority"): lambda: _on_one_node([holds("v", 8, priority=1), waits("w", 8, priority=9)]),
     ("preempt", "pipeline", "time_sharing"): _time_sharing,
     ("reclaim_borrowed", "pipeline", "together"): _together,

@@ -24,6 +24,7 @@ from tests.kits.geometry_world import stating
 from tests.kits.hang_world import fleet, measured, training
 from tests.kits.idle_world import NOW_S, idle_scene, look
 from tests.kits.idle_world import measured as resting_on
+from tests.kits.noisy_world import Noisy, after_pause, record
 from tests.kits.sharing_world import SHARING, SLICED, book, known, seen, shared, sits
 from tests.kits.ticking_world import EAGER, Ticking, tenants
 from tests.kits.ticks import follow
@@ -278,6 +279,8 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     "recut_gpu_left_out": _left_out,
     "too_slow_to_save": lambda: _called_back(checkpoint_interval_s=1800.0, checkpoint_write_s=600.0),
     "makes_no_checkpoint": lambda: _called_back(checkpoint_interval_s=np.inf),
+    "neighbour_unconfirmed": lambda: Noisy(found=(record(suspect="", suspect_uid=""),)).tick(),
+    "neighbour_confirmed": lambda: after_pause(200.0, 1.1, {"suspect": {"checkpoint_on_request": False}}),
     "never_worked": _never_worked,
     "half_started": lambda: decide(world("1x8", [holds("g", 16, on=range(8), lacking_pods=1)], HOUR_S), EAGER),
     "gpu_out_of_use": lambda: decide(world("1x8", GANG, xids={3: 154}), EAGER),

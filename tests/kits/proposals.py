@@ -15,6 +15,8 @@ from tests.kits.instructions import workload
 DEFAULTS: dict[str, Any] = {
     "seconds": 300.0,
     "again": False,
+    "victim": "v",
+    "victim_uid": "v",
     "start_s": 0.0,
     "replicas": 1,
     "until_s": 0.0,

@@ -25,7 +25,7 @@ from actuators.kubernetes.levers.check_state import KUEUE
 from actuators.kubernetes.levers.saving import running_pods
 from actuators.kubernetes.objects import Target
 from autopilot.contract.annotations import CHECKPOINT_PORT
-from autopilot.core.model.records import Cause, Instruction, OutcomeKind
+from autopilot.core.model.records import Instruction, OutcomeKind
 from autopilot.core.model.verb import asked
 from autopilot.core.neighbours.pausing import PAUSE, RESUME, Pause
 
@@ -53,7 +53,7 @@ def step(tools: Tools, effect: Effect, target: Target, now_s: float) -> Progress
     if now_s < effect.begun_s + ANSWER_S:
         return Waiting(failed[0])
     _let_go(tools, pods)
-    return Ended(OutcomeKind.FAILED, f"it takes no pause: {failed[0]}", cause=Cause.UNASKED)
+    return not_set_up(f"it takes no pause: {failed[0]}")
 
 
 def undo(tools: Tools, effect: Effect, target: Target, _now_s: float) -> Progress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autopilot.core.effects.action import Action
 from autopilot.core.geometry import regeometry
 from autopilot.core.idle import mark_idle, notify_idle, shrink_idle, suspend_idle
+from autopilot.core.neighbours import isolate
 from autopilot.core.nodes import offer_idle, request_capacity
 from autopilot.core.preemption import defragment, defragment_ahead, preempt, reclaim_borrowed
 from autopilot.core.recovery import enforce_limit, recover
@@ -25,6 +26,7 @@ ACTIONS: tuple[Action, ...] = (
     suspend_idle.ACTION,  # suspend it while other work waits
     shrink_idle.ACTION,  # scale idle services down while other work waits
     reclaim_borrowed.ACTION,  # take back what a queue is owed
+    isolate.ACTION,  # confirm work that slows its neighbours, and move it away
     preempt.ACTION,  # displace lower priority, or share time
     make_room.ACTION,  # displace batch work for replicas that are foreseen or late
     resize.ACTION,  # grow elastic gangs into what is left

@@ -18,7 +18,7 @@ from autopilot.core.idle.follow import enter_steps, remember_idle, settle_notice
 from autopilot.core.intake.commands import command_timers_s, expire_rejections, remember_open_proposals
 from autopilot.core.model.capability import Capability, Planned, Tick
 from autopilot.core.model.memory import ControllerMemory
-from autopilot.core.neighbours.follow import follow_neighbours
+from autopilot.core.neighbours.follow import enter_trials, follow_neighbours, trial_timers_s
 from autopilot.core.nodes.follow_idle_nodes import remember_idle_nodes, settle_offers
 from autopilot.core.nodes.follow_requests import enter_requests, follow_requests
 from autopilot.core.planning.losses import remember_stops, settle_stops
@@ -189,6 +189,8 @@ CAPABILITIES: tuple[Capability, ...] = (
         ("neighbours",),
         "after effects: it reads which pauses are under way",
         absorb=follow_neighbours,
+        commit=enter_trials,
+        timers=trial_timers_s,
     ),
     Capability(
         "intentions",

@@ -55,7 +55,7 @@ VERBS: Mapping[str, Row] = {
     "provision": Row(Provision, Provision, "ask for nodes for it", "request for nodes"),
     "offer": Row(Offer, Offer, "offer it back, or not any more", "offer"),
     "set_sharing": Row(SetSharing, SetSharing, "turn it to {config}", "change of sharing"),
-    "pause": Row(Pause, Pause, "pause it for {seconds}", "pause"),
+    "pause": Row(Pause, Pause, "pause it at its next step boundary", "pause"),
     "resume": Row(Resume, Resume, "let it go on", "end of a pause"),
     "notify": Row(Notify, Notify, "notify its owner", "notice"),
     "mark": Row(Mark, None, "mark it as open to suspension", "mark"),

@@ -19,7 +19,7 @@ class Mode(StrEnum):
     AUTO = "auto"
 
 
-LATEST_EDITION = 3
+LATEST_EDITION = 4
 """Edition of the shipped policies in this version (autopilot/policies/editions.py)."""
 MODES = tuple(Mode)
 MODE_UNIT = f"mode (0 {MODES[0]} .. {len(MODES) - 1} {MODES[-1]})"
@@ -51,6 +51,7 @@ class Effect(StrEnum):
     NOTIFY = "notify"  # notify the owner of work
     MARK = "mark"  # note that work may be suspended
     PARK = "park"  # stop work until its owner resumes it
+    ISOLATE = "isolate"  # pause work that may slow its neighbours, and move it away from them
     CEILING = "ceiling"  # bound the replicas of an idle service until its owner is back
 
 
@@ -124,6 +125,14 @@ class Modes:
         Mode,
         Does(Effect.RECLAIM, Effect.MOVE),
         Doc("preempt work of queues above their share for a queue that is below its own share"),
+    ] = Mode.RECOMMEND
+    isolate: Annotated[
+        Mode,
+        Does(Effect.ISOLATE),
+        Doc(
+            "pause work that may slow its neighbours, for some minutes, to see whether they recover; move it away, or "
+            "the work that it slows, once that has confirmed it"
+        ),
     ] = Mode.RECOMMEND
     preempt: Annotated[
         Mode,

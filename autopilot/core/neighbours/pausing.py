@@ -30,6 +30,8 @@ class Pause(Deed):
     planned_anew: ClassVar[bool] = True  # where it fails, what there is then decides
 
     seconds: float = field()  # until it goes on by itself
+    victim: str  # id and uid of the work that may recover meanwhile
+    victim_uid: str
     again: bool  # it is paused already, and is asked to stay so
     kind: Literal["pause"] = field(default=PAUSE, init=False)
 
@@ -37,6 +39,10 @@ class Pause(Deed):
         """All its members wait, or its run is over. A request to stay so shows nothing: its actuator tells."""
         now = _pausing(subject, world)
         return now is None or (now == Pausing.PAUSED and not self.again)
+
+    def whose(self, subject: Subject) -> str:
+        """The suspect and its victim."""
+        return f"{subject.name}, beside {self.victim}"
 
     def told(self, place: str) -> str:
         """For how long."""

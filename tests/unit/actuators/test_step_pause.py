@@ -17,7 +17,7 @@ from tests.kits.acting_kit import PODS, Acting
 
 SECRET = "of the controller"
 HERE = Hooks(reach=lambda _address: "127.0.0.1", secret=lambda: SECRET)
-PAUSE = Pause(seconds=300.0, again=False)
+PAUSE = Pause(seconds=300.0, again=False, victim="v", victim_uid="v")
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def test_a_program_that_does_not_answer_takes_no_pause(acting: Acting, token: st
         first = actuator.apply(instruction, acting.now_s)
         assert (first.kind, words in first.reason) == (OutcomeKind.ACCEPTED, True)
         (ended,) = actuator.advance(acting.now_s + 11.0, 1, [instruction])
-        assert (ended.kind, ended.cause) == (OutcomeKind.FAILED, Cause.UNASKED)
+        assert (ended.kind, ended.cause) == (OutcomeKind.FAILED, Cause.CONFIG)
         assert ended.reason.startswith("it takes no pause: ")
         trainer.hold()  # it does not wait
 

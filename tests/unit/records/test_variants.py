@@ -51,7 +51,7 @@ OPERATIONS: list[Operation] = [
     Offer(on=True, reason="nothing needs it"),
     Provision(pool="h100", nodes=2, provisioning_class="c"),
     Notify(gpus=1.5, idle_s=3600.0, grace_s=900.0),
-    Pause(seconds=300.0, again=False),
+    Pause(seconds=300.0, again=False, victim="v", victim_uid="v"),
     Resume(),
 ]
 

@@ -34,7 +34,7 @@ class Pausing(Shared):
 
 def pause(seconds: float) -> Pause:
     """A request to pause."""
-    return Pause(seconds=seconds, again=False)
+    return Pause(seconds=seconds, again=False, victim="v", victim_uid="v")
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,15 @@ class PairRecord:
 class Trial:
     """A suspect that is paused to see whether its victim recovers (core/neighbours/follow.py)."""
 
-    victim: str  # ids of the workloads, for people
-    suspect: str
+    victim: str  # id and uid of the victim
     victim_uid: str
+    incarnation: int  # of the suspect
     pair: str  # key of the pair
-    service: str  # whose budget it is: the service of the victim, or the victim
+    budget: str  # whose pauses of the innocent it may count to: the service of the victim, or the victim
     rise_ratio: float  # of the victim, before the pause
-    began_s: Time
     paused_s: Time  # since when the view shows the pause; NaN: not yet
-    until_s: Time  # it goes on then, whatever is found
+    until_s: Time  # it goes on then, whatever was found
+    judged: bool = False  # its victim has recovered: it stays paused until it is moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +52,5 @@ class NeighboursMemory:
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     innocent_s: Mapping[str, tuple[Time, ...]] = field(default_factory=dict)
     """By service: when pauses ended that found nothing, of the last day."""
+    lapses_s: Mapping[str, Time] = field(default_factory=dict)
+    """By uid of work that we asked to pause, and that does not go on yet: when it goes on by itself."""

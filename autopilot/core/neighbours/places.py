@@ -1,0 +1,46 @@
+"""Another place for running work, away from the work that it disturbs, or that disturbs it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autopilot.core.effects.draft import Eviction
+from autopilot.core.model.neighbours import Nearness
+from autopilot.core.model.snapshot import Bools
+from autopilot.core.placement.fit import find_fit
+from autopilot.core.placement.shapes import Fit
+from autopilot.core.placement.whatif import Layout
+from autopilot.core.planning.context import Context
+from autopilot.core.sharing.seats import seats_for
+from autopilot.core.sharing.terms import terms_of
+
+
+def away(ctx: Context, row: int, other: int, nearness: Nearness) -> Eviction | None:
+    """The move of a workload (row) away from another; None where no place is free.
+
+    Whole GPUs come first; work that may share goes to a seat where there are none. Apart is on other GPUs, and where
+    the two only have a node in common on other nodes.
+    """
+    whatif = ctx.whatif
+    width = len(whatif.layout_of(row))
+    if not width or row in ctx.members:
+        return None
+    node = ctx.observation.snapshot.gpus.node
+    taken = whatif.layout_of(other).gpu
+    shut: Bools = np.zeros(len(ctx.observation.snapshot.nodes.id), np.bool_)
+    shut[node[taken]] = True
+    room = np.where(shut, 0, ctx.room(np.inf, row)).astype(np.int32)
+    fit = find_fit(whatif, ctx.shape(row, width), room, ctx.policy.placement, ctx.gpu_memory_mib)
+    layouts = [fit.layout] if isinstance(fit, Fit) else []
+    if not layouts and nearness is Nearness.GPU:
+        layouts = list((seats_for(ctx, terms_of(ctx), [row]) or {}).values())
+    for layout in layouts:
+        if _apart(layout, taken, shut[node[layout.gpu]], nearness):
+            return Eviction(row, "move", layout, width, float(ctx.losses.price_gpu_s[row]))
+    return None
+
+
+def _apart(layout: Layout, taken: np.ndarray, beside: Bools, nearness: Nearness) -> bool:
+    if nearness is Nearness.GPU:
+        return not np.isin(layout.gpu, taken).any()
+    return not beside.any()
