@@ -32,15 +32,13 @@ PREFIX = "gpu-autopilot.io/"
 REQUEST = PREFIX + "checkpoint-request"  # JSON: id, deadline (seconds since 1970, or RFC 3339)
 ACK = PREFIX + "checkpoint-ack"  # JSON: id, step, path, at (seconds since 1970)
 HEARTBEAT, STEP, MODEL_FLOPS = PREFIX + "heartbeat", PREFIX + "step", PREFIX + "model-flops-s"  # time, number, FLOP/s
-LAST_CHECKPOINT, PAUSED = PREFIX + "last-checkpoint", PREFIX + "paused"  # seconds since 1970; "true" at a boundary
+LAST_CHECKPOINT, PAUSED, BUSY = (PREFIX + each for each in ("last-checkpoint", "paused", "busy"))  # s; "true"; JSON
 EXIT_STOPPED = 143  # 128 + SIGTERM: exit status of a program stopped before its end. 0 completes its Job
 ANNOTATIONS_FILE, ACCOUNT_FOLDER = "/etc/podinfo/annotations", "/var/run/secrets/kubernetes.io/serviceaccount"
-GRACE_S = 30.0  # terminationGracePeriodSeconds of a pod without its own
-LATE_S = 600.0  # a request whose deadline passed longer ago was given up by its sender: it is not answered
+GRACE_S, LATE_S = 30.0, 600.0  # grace of a pod without its own; past its deadline by more, a request was given up
 CHECK_S, HEARTBEAT_S = 1.0, 60.0  # least time between two looks at the file, and between two written heartbeats
 RETRY_S, MOST_RETRY_S = 1.0, 30.0  # pause after a failed attempt to write; each next one is twice as long
-TIMEOUT_S = 5.0  # of a request to the API server, in its own thread; and of the last attempt when the process ends
-MOST_BYTES = 512 * 1024  # an object holds at most 256 KiB of annotations; escaped text is longer
+TIMEOUT_S, MOST_BYTES = 5.0, 512 * 1024  # of a request, in its own thread; of 256 KiB of annotations, escaped
 
 Vote = Callable[[bool], bool]  # called on every rank: whether a flag is True on any of them
 
@@ -216,7 +214,7 @@ class Trainer:
         self._answered, self._warned = set[str](), set[str]()  # ids of requests; texts
         self._ack: Ack | None = None
         self._saving: tuple[int, str, bool] | None = None  # step, request that it answers, whether SIGTERM had come
-        self._checked_s = self._beat_s = -math.inf
+        self._checked_s, self._beat_s, self._busy = -math.inf, -math.inf, dict[str, float]()
         self._step: int | None = None
         self._step_at_s = self._term_s = self._flops = math.nan
         self._asked_s = self._save_s = math.nan  # since when a save is due, and what the last one took
@@ -351,10 +349,8 @@ class Trainer:
         with self._lock:
             waiting, now_s = self.request(), self._now_s()
             began, answers, last = self._saving or (step, waiting.id if waiting else "", self._last_saved)
-            if step < began:
-                answers = ""  # a save before the one under way
-            else:
-                self._saving, self._last_saved = None, last
+            answers = "" if step < began else answers  # a save before the one under way
+            self._saving, self._last_saved = (self._saving, self._last_saved) if step < began else (None, last)
             if self._step is None or step >= self._step:
                 self._step, self._step_at_s = int(step), now_s
             if not math.isnan(self._asked_s):
@@ -367,11 +363,15 @@ class Trainer:
             self._writer.put({LAST_CHECKPOINT: f"{now_s:.3f}", **self._beat(), **answer}, at_once=bool(answers))
         return wait_s > 0 and self.flush(wait_s)
 
-    def heartbeat(self, step: int, model_flops_s: float = math.nan) -> None:
-        """Report progress, and the model FLOP/s of the pod's GPUs. Cheap: it is written once in `HEARTBEAT_S`."""
+    def heartbeat(self, step: int, model_flops_s: float = math.nan, **busy: float) -> None:
+        """Report progress, and the model FLOP/s of the pod's GPUs. Cheap: it is written once in `HEARTBEAT_S`.
+
+        `busy_s`: time of the step in which this rank computed, without waiting; `stage` of a pipeline, and `rank`.
+        """
         with self._lock:
             now_s = self._now_s()
             self._step, self._step_at_s, self._flops, self._looks = int(step), now_s, float(model_flops_s), 0
+            self._busy = busy
             if not 0 <= now_s - self._beat_s < HEARTBEAT_S:
                 self._beat_s = now_s
                 self._write_metrics()
@@ -395,12 +395,13 @@ class Trainer:
 
     def _beat(self) -> dict[str, str]:
         flops = {MODEL_FLOPS: f"{self._flops:g}"} if self._flops > 0 else {}
-        return {HEARTBEAT: f"{self._step_at_s:.3f}", STEP: f"{self._step}", **flops}
+        busy = {BUSY: json.dumps(self._busy)} if self._busy else {}
+        return {HEARTBEAT: f"{self._step_at_s:.3f}", STEP: f"{self._step}", **flops, **busy}
 
     def _send(self, values: Mapping[str, str]) -> bool:
         problem = self._pod.annotate(values)
         if " 403" in problem and STEP in values:  # a policy from before there were steps refuses them, and all beside
-            problem = self._pod.annotate({name: each for name, each in values.items() if name != STEP})
+            problem = self._pod.annotate({name: each for name, each in values.items() if name not in (STEP, BUSY)})
         if problem:
             there = self._metrics_file and f"; {self._metrics_file} has it"
             self._warn(f"cannot annotate the pod: {problem}{there}")

@@ -15,12 +15,14 @@ from benchmarks.straggler_days import LEAST_SLOW, MINUTES, Day, Slow, day_of
 from models.stragglers import SURE, Stragglers
 
 REPORTED = range(101, 121)
-GANGS, SLOW_SHARE, HEALTHY_GANGS = 40, 0.3, 50
+GANGS, SLOW_SHARE, HEALTHY_GANGS = 80, 0.3, 50
 """Of a day with slow ranks, their part in it, and of a day without any."""
 LATE = 15
 """Minutes after the end of a slow rank in which its verdict still counts: the window of the detector."""
 RESTART_S, LOST_S = 180.0, 300.0
 """Of a move: without progress, and half a checkpoint interval of ten minutes [assumed]."""
+MARGIN = 1.2
+"""Gain over price, as the guard `hysteresis` asks."""
 GOAL_PRECISION, GOAL_RECALL = 0.95, 0.80
 
 
@@ -77,7 +79,7 @@ def score(seed: int) -> Score:
             left_s = 60.0 * (ends[each.gang_uid] - minute) * guess[each.gang_uid]
             worth = worth_gpu_s(each.cost_gpu_s_per_h, each.confidence, 60.0 * minute - each.since_s, left_s)
             price = sizes[each.gang_uid] * (RESTART_S + LOST_S)
-            if each.confidence >= SURE and worth > price:
+            if each.confidence >= SURE and worth > MARGIN * price:
                 moved.add(each.gang_uid)
                 found.moves += 1
                 found.saved_gpu_h += (_kept_gpu_s(slow, minute) - price) / 3600.0

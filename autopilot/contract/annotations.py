@@ -75,6 +75,8 @@ STEP = PREFIX + "step"
 """Annotation on pods: number of the step of the heartbeat."""
 PAUSED = PREFIX + "paused"
 """Annotation on pods: `"true"` while the program waits at a step boundary because it was asked to."""
+BUSY = PREFIX + "busy"
+"""Annotation on pods: `{"busy_s", "stage", "rank"}`, the time of a step in which the rank computed."""
 MODEL_FLOPS = PREFIX + "model-flops-s"
 """Annotation on pods: model FLOP/s of all GPUs of the pod; it counts while the heartbeat is fresh."""
 
@@ -122,6 +124,7 @@ REPORTED = frozenset(
         HEARTBEAT,
         STEP,
         PAUSED,
+        BUSY,
         MODEL_FLOPS,
     )
 )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from autopilot.contract import LAST_CHECKPOINT, PREFIX
-from autopilot.contract.annotations import CHECKPOINT_PORT, HEARTBEAT, PAUSED, PLACEMENT, STEP
+from autopilot.contract.annotations import BUSY, CHECKPOINT_PORT, HEARTBEAT, PAUSED, PLACEMENT, STEP
 from autopilot.contract.notes import shown
 from autopilot.contract.words_to_stay import stays
 from autopilot.core.model.objects import Pausing
@@ -22,6 +22,7 @@ from collectors.kubernetes.asks import UNCLAIMED, Ask, Claimed, ask_of
 from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.pace import Beats
 from collectors.kubernetes.parts import NO_PARTS, Parts, parts_of
+from collectors.kubernetes.rank_times import NO_RANK, RankTime, rank_time
 from collectors.kubernetes.serving import GROUPED, LEADER_SETS, SET_NAME, answers, clique_set_of, serves
 from collectors.kubernetes.wire import NOTHING, Meta, Pod, PodSpec, noted_s, seconds_of
 from collectors.kueue.wire import Workload
@@ -60,6 +61,7 @@ class Noted(NamedTuple):
     beat_s: float | None = None  # it last made progress
     step: float | None = None  # number of its step then; None also while it pauses
     pausing: int = Pausing.NONE
+    rank: RankTime = NO_RANK
     unread: tuple[tuple[str, str], ...] = ()  # annotations with an unreadable time, as notes
 
 
@@ -194,7 +196,8 @@ def _noted(meta: Meta) -> Noted:
         for name, text, at_s in ((HEARTBEAT, beat, beat_s), (SAVED, saved, saved_s))
         if text and at_s is None
     )
-    return Noted(saved_s if saved_s is not None and saved_s > 0 else None, beat_s, step, pausing, unread)
+    rank = rank_time(meta.note(BUSY)) if step is not None else NO_RANK
+    return Noted(saved_s if saved_s is not None and saved_s > 0 else None, beat_s, step, pausing, rank, unread)
 
 
 def uid_of(gang: Gang) -> str:

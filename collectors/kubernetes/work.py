@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from collectors.kubernetes.job_wire import Job
 from collectors.kubernetes.pace import with_beat
 from collectors.kubernetes.placed import Holdings
 from collectors.kubernetes.queue_tree import QueueTree
+from collectors.kubernetes.rank_times import RankTime, rank_table
 from collectors.kubernetes.rows import RowTable, member_table
 from collectors.kubernetes.service_work import Services
 from collectors.kubernetes.sharing import apart, why_alone
@@ -334,6 +335,7 @@ class Gangs:
                 self.served.table,
                 tree.table,
                 member_table(self._members, self._rows.row),
+                ranks=rank_table(self._told_ranks(), now_s),
             )
             self._built = (built_from, work)
         return self._built[1]
@@ -421,6 +423,14 @@ class Gangs:
             stopping = {key for key, gang in self.gangs.items() if gang.stops}
             self._placed = (key, self.held.table(stopping, self._rows.row))
         return self._placed[1]
+
+    def _told_ranks(self) -> Iterator[tuple[RankTime, float, list[str]]]:
+        """Reports of pods on GPUs, with the UUIDs of these."""
+        for uid, each in self.pods.items():
+            told, slots = each.noted.rank, self.nodes.slots.get(each.pod.spec.node_name)
+            if each.holds and slots is not None and told.busy_s == told.busy_s and each.noted.beat_s is not None:
+                held = slots.held.get(uid) or ()
+                yield told, each.noted.beat_s, [slots.gpus[at].uuid for at, part, _ in held if part < 0]
 
 
 def _may_claim(gang: Gang) -> bool:
