@@ -388,6 +388,7 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
     from models.expected_mix import MixForecaster
     from models.last_two import LastTwo
     from models.runtimes import Runtimes
+    from models.stragglers import Stragglers
 
     given = settings.forecasting
     gate, champions = (bootstrap_rng, (keep.boosted, keep.champion)) if keep is not None else (None, (None, None))
@@ -396,7 +397,7 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
         hazards = keep.hazards if keep is not None else None
         runtimes = Runtimes(policy.forecasting, given.seed, gate=gate, champion=champions[0], hazards=hazards)
     bursts = Bursts(given.seed, gate=gate, champion=champions[1])
-    return [runtimes, bursts, MixForecaster(), Colocations(bootstrap_rng)]
+    return [runtimes, bursts, MixForecaster(), Colocations(bootstrap_rng), Stragglers()]
 
 
 def wiring_lines(settings: Settings) -> list[str]:

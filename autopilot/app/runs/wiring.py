@@ -35,6 +35,7 @@ from autopilot.worker import InlineWorker
 from models.colocation import Colocations
 from models.expected_mix import MixForecaster
 from models.last_two import LastTwo
+from models.stragglers import Stragglers
 from simulator.running.cluster_actuator import ClusterActuator, SetBound
 from simulator.running.cluster_collector import ClusterCollector
 from simulator.running.faults import FateKind, Faults
@@ -215,7 +216,7 @@ def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) 
     from autopilot.app.backtests.gate import bootstrap_rng
 
     runtimes, demand = _runtimes(cluster, managed, keep), _demand(managed, keep)
-    return [runtimes, *demand, MixForecaster(), Colocations(bootstrap_rng)]
+    return [runtimes, *demand, MixForecaster(), Colocations(bootstrap_rng), Stragglers()]
 
 
 def _promoter(managed: Managed) -> Promoter | None:

@@ -20,7 +20,7 @@ import pytest
 from autopilot import checkpoint
 from autopilot.checkpoint import ACK, REQUEST, Trainer, read_annotations, read_request
 from autopilot.contract import LAST_CHECKPOINT
-from autopilot.contract.annotations import CHECKPOINT_ACK, CHECKPOINT_REQUEST, MODEL_FLOPS, PAUSED, STEP
+from autopilot.contract.annotations import BUSY, CHECKPOINT_ACK, CHECKPOINT_REQUEST, MODEL_FLOPS, PAUSED, STEP
 from autopilot.contract.annotations import HEARTBEAT as BEAT
 from benchmarks.checkpoint_step import Clock
 from tests.kits.podinfo_kit import annotations_text, request_text, write_volume
@@ -79,7 +79,7 @@ def test_the_names_are_those_of_the_controller() -> None:
     """One file cannot import them, so they are compared."""
     assert (checkpoint.REQUEST, checkpoint.ACK) == (CHECKPOINT_REQUEST, CHECKPOINT_ACK)
     assert (checkpoint.HEARTBEAT, checkpoint.MODEL_FLOPS) == (BEAT, MODEL_FLOPS)
-    assert (checkpoint.STEP, checkpoint.PAUSED) == (STEP, PAUSED)
+    assert (checkpoint.STEP, checkpoint.PAUSED, checkpoint.BUSY) == (STEP, PAUSED, BUSY)
     assert checkpoint.PREFIX + LAST_CHECKPOINT == checkpoint.LAST_CHECKPOINT
 
 
@@ -272,7 +272,7 @@ def test_the_example_continues_where_sigterm_stopped_it(tmp_path: Path) -> None:
 
 
 def test_a_policy_without_steps_takes_everything_else(job: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A patch that is refused is sent again without the step."""
+    """A patch that is refused is sent again without the step and the busy time."""
     sent = list[set[str]]()
 
     def annotate(values: dict[str, str]) -> str:
@@ -280,6 +280,6 @@ def test_a_policy_without_steps_takes_everything_else(job: Trainer, monkeypatch:
         return "the API server answered 403: its checkpoints only" if STEP in values else ""
 
     monkeypatch.setattr(job._pod, "annotate", annotate)
-    job.heartbeat(1)
+    job.heartbeat(1, busy_s=0.4, stage=0, rank=3)
     assert job.flush()
-    assert sent == [{BEAT, STEP}, {BEAT}]
+    assert sent == [{BEAT, STEP, BUSY}, {BEAT}]

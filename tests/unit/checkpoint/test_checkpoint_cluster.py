@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.checkpoint import ACK, HEARTBEAT, LAST_CHECKPOINT, MODEL_FLOPS, REQUEST, STEP, Trainer, read_request
+from autopilot.checkpoint import (
+    ACK,
+    BUSY,
+    HEARTBEAT,
+    LAST_CHECKPOINT,
+    MODEL_FLOPS,
+    REQUEST,
+    STEP,
+    Trainer,
+    read_request,
+)
+from collectors.kubernetes.rank_times import rank_time
 from examples.checkpoint_training import train
 from tests.kits.podinfo_kit import request_text
 from tests.kits.trainer_kit import World, world_of_the_docs
@@ -126,6 +137,7 @@ def test_without_the_right_the_answer_is_a_metric(world: World, caplog: pytest.L
     assert job.flush()
     assert float(world.annotations(pod)[HEARTBEAT]) == pytest.approx(world.now_s(), abs=1.0)
     assert world.annotations(pod)[STEP] == "42"
-    job.heartbeat(43, model_flops_s=4.1e14)
+    job.heartbeat(43, model_flops_s=4.1e14, busy_s=0.4, stage=1, rank=5)
     assert job.flush()
     assert float(world.annotations(pod)[MODEL_FLOPS]) == 4.1e14
+    assert rank_time(world.annotations(pod)[BUSY]) == (0.4, 1, 5)
