@@ -377,20 +377,19 @@ def _confidence(found: Found, row: int, hardware: tuple[str, ...]) -> float:
 def lost_ratio(found: Found, row: int) -> float:
     """Part of the time of its gang that a slow member costs.
 
-    A step lasts as long as its longest member computes: only what a member needs beyond all others is lost. With steps
-    that is its excess in a step by the steps per second, else the same of the time in which it works.
+    A step lasts as long as its longest member computes: only what a member needs beyond all others is lost, of the time
+    in which it works.
     """
     members = found.members
     others = members.gang == members.gang[row]
     others[row] = False
-    rate = float(members.gangs.steps_per_s[members.gang[row]])
-    by_steps = rate > 0.0 and members.busy_s[row] > 0.0
-    own, longest, share = (members.busy_s, 0.0, rate) if by_steps else (members.sm, 0.0, 1.0)
-    if not np.isnan(own[others]).all():
-        longest = float(np.nanmax(own[others]))
+    rate, busy_s = float(members.gangs.steps_per_s[members.gang[row]]), float(members.busy_s[row])
+    own = members.busy_s if busy_s > 0.0 else members.sm
     mine = float(own[row])
-    over = min(mine - longest, mine * (1.0 - 1.0 / float(found.ratio[row])))
-    return 0.0 if np.isnan(over) else min(max(over * share, 0.0), 1.0)
+    longest = 0.0 if np.isnan(own[others]).all() else float(np.nanmax(own[others]))
+    share = rate * busy_s if rate > 0.0 and busy_s > 0.0 else float(members.sm[row])
+    part = min(1.0 - longest / mine, 1.0 - 1.0 / float(found.ratio[row])) if mine > 0.0 else np.nan
+    return 0.0 if np.isnan(part * share) else min(max(part * share, 0.0), 1.0)
 
 
 def slow_gpus(slow: dict[str, dict[str, _Seen]]) -> tuple[SlowGpu, ...]:
