@@ -14,6 +14,7 @@ from autopilot.core.model.objects import Share, Sharing, Trust
 from autopilot.core.model.snapshot import GPU_MILLI, ClusterSnapshot
 from autopilot.core.model.units import counted
 from autopilot.core.sharing.facts import SharedRates
+from autopilot.core.sharing.terms import barring
 
 SHOWN = 5
 SHARING_WORDS = {Sharing.WHOLE: "whole", Sharing.TIME_SLICING: "time-slicing", Sharing.MPS: "mps"}
@@ -65,16 +66,18 @@ def _rate_line(rates: SharedRates, row: int) -> str:
 
 
 def sharing_lines(snapshot: ClusterSnapshot, row: int, rates: SharedRates | None = None) -> list[str]:
-    """What a workload allows beside it, and who is; no line for work on whole GPUs that shares nothing."""
-    work, held = snapshot.workloads, snapshot.placements
+    """What a workload allows beside it, and who is, or why it never shares; no line where no node can be shared."""
+    work, held, nodes = snapshot.workloads, snapshot.placements, snapshot.nodes
     lines = []
     if work.trust[row] != Trust.UNTRUSTED or work.share[row] != Share.NEVER:
         lines.append(f"on shared GPUs: trust {trust_word(snapshot, row)}, share {share_word(snapshot, row)}")
     mine = np.flatnonzero((held.workload == row) & (held.instance < 0) & (held.milli < GPU_MILLI))
     if not len(mine):
-        return lines
+        able = bool(((nodes.replicas > 1) | (nodes.sharing_offers != 0)).any())
+        bar = next((words for words, mask in barring(snapshot) if mask[row]), "")
+        return [*lines, f"it never shares GPUs: {bar}"] if able and bar else lines
     node = int(held.node[mine[0]])
-    how = SHARING_WORDS[Sharing(int(snapshot.nodes.sharing[node]))]
+    how = SHARING_WORDS[Sharing(int(nodes.sharing[node]))]
     how = how if how != "whole" else "a mechanism that its node does not state"
     beside = neighbours(snapshot).get(row, Counter())
     names = [

@@ -185,16 +185,28 @@ def terms_of(ctx: Context) -> Terms:
 
 
 def may_share(snapshot: ClusterSnapshot) -> Bools:
-    """Work that may share a GPU by software: it says so, is trusted by its own tenant, and is narrow. [workloads].
+    """Work that may share a GPU by software: it says so, is trusted by its own tenant, and is narrow. [workloads]."""
+    return np.asarray(~np.logical_or.reduce([mask for _, mask in barring(snapshot)]))
 
-    Only work that requests whole GPUs, all of them in one pod: latency-critical work and replicas of services, gangs
-    of several members or with an island, and elastic ones do not share.
+
+def barring(snapshot: ClusterSnapshot) -> tuple[tuple[str, Bools], ...]:
+    """What keeps work from sharing with any other, in words about it, each with a mask [workloads].
+
+    Only work that requests whole GPUs, all of them in one pod, shares: latency-critical work and replicas of services,
+    gangs of several members or with an island, and elastic ones do not.
     """
     work = snapshot.workloads
-    narrow = (work.gpus <= WIDEST_GPUS) & (work.gpus_per_member >= work.gpus) & (work.min_gpus == work.gpus)
-    calm = (work.slo_class != SloClass.LATENCY_CRITICAL) & (work.service < 0) & (work.topology != Topology.ISLAND)
-    stated = (work.share != Share.NEVER) & (work.trust != Trust.UNTRUSTED)
-    return np.asarray(stated & narrow & calm & whole_gpus(work))
+    return (
+        ("it requests no whole GPUs", ~whole_gpus(work)),
+        ("it is a replica of a service", work.service >= 0),
+        ("it is latency-critical", work.slo_class == SloClass.LATENCY_CRITICAL),
+        (f"it requests more than {WIDEST_GPUS} GPUs", work.gpus > WIDEST_GPUS),
+        ("its GPUs are in several pods", work.gpus_per_member < work.gpus),
+        ("it is elastic", work.min_gpus != work.gpus),
+        ("it needs an island", work.topology == Topology.ISLAND),
+        ("its share is never", work.share == Share.NEVER),
+        ("it is untrusted", work.trust == Trust.UNTRUSTED),
+    )
 
 
 def way_of(ctx: Context, node: int) -> Way | None:

@@ -66,3 +66,25 @@ def test_work_that_shares_nothing_has_no_such_line() -> None:
     """Also work that waits."""
     snap = snapshot("1x4", [holds("a", 1), waits("b", 1)])
     assert [sharing_lines(snap, row) for row in (0, 1)] == [[], []]
+
+
+def test_the_story_says_why_work_never_shares() -> None:
+    """The first reason, where nodes can be shared; trusted work that may share has none."""
+    willing = {"trust": Trust.TRUSTED, "share": Share.PAIR}
+    work = [
+        waits("plain", 1),
+        waits("untrusted", 1, share=Share.PAIR),
+        waits("several", 2, gpus_per_member=1, **willing),
+        waits("wide", 8, gpus_per_member=8, **willing),
+        waits("may", 2, gpus_per_member=2, **willing),
+    ]
+    snap = snapshot("1x8", work)
+    assert sharing_lines(snap, 0) == []
+    able = replace(snap, nodes=replace(snap.nodes, sharing_offers=np.ones(1, np.int64)))
+    assert [sharing_lines(able, row)[-1] for row in range(5)] == [
+        "it never shares GPUs: its share is never",
+        "it never shares GPUs: it is untrusted",
+        "it never shares GPUs: its GPUs are in several pods",
+        "it never shares GPUs: it requests more than 4 GPUs",
+        "on shared GPUs: trust trusted, share pair",
+    ]
