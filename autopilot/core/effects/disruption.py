@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from autopilot.core.effects.draft import Draft, Eviction
 from autopilot.core.model.memory.budget import Disruption
-from autopilot.core.model.records import Instruction, Proposal
+from autopilot.core.model.records import Code, Instruction, Proposal
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.model.work import gpu_part
 from autopilot.core.planning.context import Context
@@ -31,6 +31,8 @@ def takes_gpus(instruction: Instruction) -> bool:
 
 def dwell_s(ctx: Context, draft: Draft) -> float:
     """The dwell time of a disruptive proposal (s): for latency-critical work one more tick confirms it."""
+    if Code.DWELL in draft.case.exempt:
+        return 0.0
     usual_s, row = ctx.policy.hysteresis.dwell_s, draft.workload_row
     if row is None or ctx.observation.snapshot.workloads.slo_class[row] != SloClass.LATENCY_CRITICAL:
         return usual_s

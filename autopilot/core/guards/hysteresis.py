@@ -41,6 +41,6 @@ def check(proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     again_s = ctx.memory.starts.no_pipelined_until_s.get(proposal.subject.uid, float("-inf"))
     if again_s > ctx.now_s:
         return deny(NAME, Code.GIVEN_UP, again_s - ctx.now_s, "s of cool-down left", 0.0)
-    if ctx.now_s < since_s + needs_s and Code.DWELL not in draft.case.exempt:  # the timer waits for the same sum
+    if ctx.now_s < since_s + needs_s:  # the timer waits for the same sum
         return deny(NAME, Code.DWELL, lasted_s, "s since first proposed", needs_s, at_least=True)
     return allow(NAME, lasted_s, "s since first proposed", needs_s, at_least=True)

@@ -34,6 +34,8 @@ def check(_proposal: Proposal, draft: Draft, ctx: Context) -> Verdict:
     run_s = float(ctx.now_s - start_s)
     if draft.contract:
         return waive(NAME, run_s, UNIT, limit_s, at_least=True)
-    if ctx.now_s < until_s and Code.MIN_RUNTIME not in draft.case.exempt:
+    if Code.MIN_RUNTIME in draft.case.exempt:
+        return allow(NAME, run_s, UNIT, 0.0, at_least=True)
+    if ctx.now_s < until_s:
         return deny(NAME, Code.MIN_RUNTIME, run_s, UNIT, limit_s, at_least=True)
     return allow(NAME, run_s, UNIT, limit_s, at_least=True)
