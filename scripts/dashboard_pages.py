@@ -215,6 +215,13 @@ FLEET = Page(
             Target(by("pool, kind", "pool_shared_rate_ratio", P), "{{pool}} {{kind}}"),
             empty=NOTHING_SHARED,
         ),
+        lines(
+            "Work slowed by a neighbour",
+            "Replicas and gangs that are slower since other work came beside them, by what is known of that work.",
+            "none",
+            Target(by("pool, state", "pool_disturbed_workloads", P), "{{pool}} {{state}}"),
+            empty="No work is slowed by a neighbour.",
+        ),
         RECOMMENDED,
     ),
     (CLUSTER, chosen("pool", "Pool", "gpu_autopilot_pool_capacity_gpus"), AUTOPILOT),

@@ -68,6 +68,19 @@ ALERTS: tuple[Alert, ...] = (
         dashboard="gpu-autopilot-fleet",
     ),
     Alert(
+        name="GPUAutopilotNoisyNeighbour",
+        group="shape",
+        severity="warning",
+        expr="sum by (cluster, pool) (max by (cluster, pool, state) (gpu_autopilot_pool_disturbed_workloads"
+        '{state=~"suspected|confirmed"})) >= <disturbed_workloads>',
+        for_s=900,
+        keep_firing_s=300,
+        summary="Work runs slower because of a neighbour, and nothing ends it.",
+        description="In pool {{ $labels.pool }}, a neighbour has slowed {{ $value }} workloads for 15 min, and it is "
+        "neither cleared nor moved away.",
+        dashboard="gpu-autopilot-fleet",
+    ),
+    Alert(
         name="GPUAutopilotMIGGeometryMismatch",
         group="shape",
         severity="warning",

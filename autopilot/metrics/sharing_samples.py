@@ -1,4 +1,4 @@
-"""Samples about GPUs shared by software, by pool: no name of work or pair is a label."""
+"""Samples about GPUs shared by software and about noisy neighbours, by pool: no name of work or pair is a label."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import numpy as np
 from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import F64, I32
+from autopilot.core.neighbours.facts import Standing, disturbed
 from autopilot.core.sharing.facts import shared_rates
 from autopilot.core.sharing.sharers import sharers_of
 from autopilot.core.sharing.useful import useful_utilization_ratio
 from autopilot.metrics.samples import Samples
+
+SHOWN = (Standing.SUSPECTED, Standing.PAUSED, Standing.CONFIRMED)
+"""Work whose suspect was cleared counts no more."""
 
 
 def put_sharing(out: Samples, observation: Observation, memory: ControllerMemory) -> None:
@@ -31,6 +35,24 @@ def put_sharing(out: Samples, observation: Observation, memory: ControllerMemory
     out.put("fleet_useful_utilization_ratio", useful_utilization_ratio(sharers, found))
     for code, values in _known(found.predicted[rows] - found.measured[rows], at).items():
         out.put("pool_shared_shortfall_ratio", float(values.max()), pools[code])
+
+
+def put_neighbours(out: Samples, observation: Observation, memory: ControllerMemory) -> None:
+    """Work that a neighbour slows down, by how far the neighbour is known; absent where no detector reports any."""
+    snapshot = observation.snapshot
+    found = disturbed(snapshot, observation.forecasts.interference, memory.neighbours)
+    if not found:
+        return
+    held = snapshot.placements
+    pool_of = dict(zip(held.workload.tolist(), snapshot.nodes.pool[held.node].tolist(), strict=True))
+    victims = {standing: set[int]() for standing in SHOWN}
+    for each in found:
+        if each.lasts and each.standing in victims:
+            victims[each.standing].add(each.row)
+    for code in sorted({pool_of[each.row] for each in found if each.row in pool_of}):
+        for standing, rows in victims.items():
+            count = sum(pool_of.get(row) == code for row in rows)
+            out.put("pool_disturbed_workloads", float(count), snapshot.names.pools[code], standing.value)
 
 
 def _known(values: F64, pool: I32) -> dict[int, F64]:

@@ -39,9 +39,9 @@ LARGE: dict[str, int] = {
     "cause": 12,
     "reason": 25,
     "guard and code": 70,
-    "action": 20,
-    "judged action": 7,  # those that weigh what they take from running work, and `regeometry`
-    "operation": 11,
+    "action": 22,
+    "judged action": 8,  # those that weigh what they take from running work, and `regeometry`
+    "operation": 13,
     "failure cause": 16,
     "recommendation": MOST_RECOMMENDATIONS,
     "spender": MOST_SPENDERS,
@@ -56,7 +56,7 @@ LARGE: dict[str, int] = {
 }
 """Objects of each kind on a cluster of 4,000 GPUs and 300 tenants, for the bound on series."""
 
-MOST_SERIES = 5500
+MOST_SERIES = 5600
 """The bound on all series at that size."""
 
 BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
@@ -156,6 +156,9 @@ METRICS: tuple[Metric, ...] = (
            "`predicted`, and `measured` by the steps that programs report", "pool", "2"),
     _gauge("pool_shared_shortfall_ratio", "ratio", ("pool",), "the largest predicted less measured rate of work on "
            "shares", "pool"),
+    _gauge("pool_disturbed_workloads", "workloads", ("pool", "state"), "work slowed by a neighbour that came beside "
+           "it: `suspected`, `paused` for a trial or before its move, `confirmed` and still there; no series where "
+           "no detector reports any", "pool", "3"),
     # owners
     _gauge("tenant_hoarding_ratio", "ratio", ("tenant",), "hoarding score: idle GPUs / GPUs held; a lower bound: "
            "GPUs without a verdict count as not idle", "tenant"),

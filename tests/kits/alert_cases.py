@@ -73,6 +73,14 @@ CASES: dict[str, AlertCase] = {
         resolves_m=7,
         labels={"pool": "p"},
     ),
+    "GPUAutopilotNoisyNeighbour": AlertCase(
+        {'pool_disturbed_workloads{pool="p",state="suspected"}': 2},
+        {'pool_disturbed_workloads{pool="p",state="suspected"}': 0},
+        "In pool p, a neighbour has slowed 2 workloads for 15 min, and it is neither cleared nor moved away.",
+        fires_m=16,
+        resolves_m=7,
+        labels={"pool": "p"},
+    ),
     "GPUAutopilotMIGGeometryMismatch": AlertCase(
         {MIG: 2},
         {MIG: 0.9},

@@ -54,6 +54,7 @@ class Noisy:
     now_s: float = NOW_S
     memory: ControllerMemory = field(default_factory=ControllerMemory)
     step: Step | None = None
+    seen: Any = None  # the last observation
     sent: list[tuple[float, str, str]] = field(default_factory=list)  # when, kind, name
     _outcomes: tuple[Any, ...] = ()
     _tick: int = 0
@@ -68,6 +69,7 @@ class Noisy:
         snap = shared(self.shape, list(self.work.values()), self.on)
         observation = seen(snap, self.now_s, tick=self._tick, outcomes=self._outcomes)
         observation = replace(observation, forecasts=replace(observation.forecasts, interference=self.found))
+        self.seen = observation
         self.step = decide(observation, self.policy, self.memory)
         self.memory, self._tick, self._outcomes = self.step.memory, self._tick + 1, ()
         for each in self.step.instructions:

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from autopilot.core.model.memory import Step
 from autopilot.core.model.modes import Mode
 from autopilot.core.model.objects import Pausing
 from autopilot.core.model.records import OutcomeKind
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.pairs import uid_pair
 from autopilot.explain.proposals import proposal_words
+from autopilot.metrics.samples import Samples
+from autopilot.metrics.sharing_samples import put_neighbours
 from tests.kits.core_world import AUTO, holds, with_policy
 from tests.kits.noisy_world import NOW_S, VICTIM_MOVES, Noisy, after_pause, record
 
@@ -161,6 +164,27 @@ def test_its_mode_says_whether_it_acts(mode: Mode, sent: bool) -> None:
     assert bool(world.sent) == sent
     words = "pause it for 10 min to see whether victim recovers: it takes 1.5 times as long since this came beside it"
     assert words in proposal_words(proposal)
+
+
+def test_metrics_count_the_victims_by_what_is_known_of_the_suspect() -> None:
+    """Without a report there is no series, and what was cleared or has passed counts no more."""
+
+    def counted(step: Step) -> dict[str, float]:
+        out = Samples()
+        put_neighbours(out, world.seen, step.memory)
+        return {labels[1]: value for labels, value in out.values.get("pool_disturbed_workloads", {}).items() if value}
+
+    world = Noisy()
+    world.change("suspect", pausing=int(Pausing.NONE))
+    assert counted(world.tick()) == {"suspected": 1.0}
+    world.change("suspect", pausing=int(Pausing.ABLE))
+    assert counted(world.tick(60.0)) == {"paused": 1.0}
+    world.run(480.0)
+    assert counted(world.tick(60.0)) == {}
+    world.found = recovered()
+    assert counted(world.tick(60.0)) == {}
+    world.found = ()
+    assert counted(world.tick(60.0)) == {}
 
 
 def test_a_gang_whose_rate_falls_is_moved_where_that_costs_less() -> None:
