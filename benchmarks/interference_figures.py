@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.kit import FIGURE, data_folder, judged
 from benchmarks.neighbour_days import DAY_MIN, EDGES_S, REPLICAS, Coming, Day, made
 from collectors.slo.mean_log import mean_log
-from models.interference import TOGETHER_MIN, Found, Watch
+from models.interference_watch import TOGETHER_MIN, Found, Watch
 
 SERVICES = 8
 PAUSE_MIN = 10

@@ -1,295 +1,206 @@
-"""Neighbours that slow down the replicas of services: found by the step in latency when they arrive.
+"""The forecaster of interference: who slowed down which replica or gang, from snapshots.
 
-`Watch` keeps six hours of minutes and the arrivals of the last hour; it knows no snapshot. `Interferences` is the
-forecaster around it. A restart forgets: then it abstains ("short") until it has seen enough.
-
-Design and measured variants: study of sharing, section 5. Anchors: CPI2 (Zhang et al., EuroSys 2013) compares a task
-with its siblings and names an antagonist.
+Replicas are judged by their latencies, gangs by their steps per second. Suspects are the workloads that come to the
+same GPU, then to the same half of a node (its NUMA node), then to the node. One that comes is an arrival when it runs:
+while it starts it does little. What was there when the forecaster began is none.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autopilot.core.model.snapshot import F64
-from models.interference_steps import (
-    BEFORE_MIN,
-    LEAST_BEFORE_MIN,
-    LEAST_PER_MIN,
-    LEAST_Z,
-    Step,
-    Window,
-    mean_of,
-    step_at,
-    weights,
-    without_load,
-)
+from autopilot.core.model.forecast import Forecasts
+from autopilot.core.model.neighbours import Interference, Measure, Nearness, Unjudged
+from autopilot.core.model.snapshot import ClusterSnapshot, State
+from models.interference_watch import Watch
 
-REASONS = {
-    "short": "too few minutes are known between the arrival and what changed before it",
-    "sparse": "too few requests: less than 0.1 per second, or too few minutes with a latency",
-    "blackout": "the telemetry around the arrival is missing",
-    "release": "the siblings started again, or changed as the replica did: a release",
-    "renewed": "the replica started again, or has another name",
-    "buckets": "the buckets of the histogram changed, or some are missing",
-    "siblings-disagree": "the siblings changed in different ways",
-    "clock": "the clock jumped",
-}
-"""Why an arrival is not judged."""
-MINUTES = 420
-"""Minutes kept: six hours for the load curve, and the window of an arrival."""
-LOOKS_MIN = (14, 22, 32, 50)
-"""Minutes after an arrival at which it is judged: again while it is not clear; the last only for sparse latencies."""
-TOGETHER_MIN = 6
-"""Two that arrive within this time are both suspected, with half the confidence."""
-LEARN_MIN = 360
-CLEARLY_MIN = 3
-"""Where one of them came nearer to the step by so much, it alone is suspected."""
-NOW_MIN = 5
-"""Minutes behind `now`."""
-APART_MIN = 8
-"""A sibling with an arrival of its own in this time before the window ends is not compared with."""
-FADED_MIN = 45
-"""A finding ends when its rise has been gone for this long."""
+NAME = "interference"
+MINUTE_S = 60.0
+JUMP_MIN = 10
+"""Minutes between two looks above which the clock has jumped, or the process stood still: histories are forgotten."""
+BOARD_GPUS = 4
+"""GPUs of a half of a node, by their index: those of one socket of a server with eight [assumed]."""
+STEPS_PER_MIN = 600.0
+"""Stands for the requests of a gang: its pace is the mean of many steps."""
+_NEARNESS = (Nearness.GPU, Nearness.NUMA, Nearness.NODE)
+_RUNS = (State.RUNNING, State.CHECKPOINTING)
+
+Pairs = dict[tuple[str, str], int]
+"""(uid of a victim, uid of a suspect) -> place in `_NEARNESS`."""
 
 
 @dataclass(slots=True)
-class Arrival:
-    """A neighbour that came to a replica."""
-
+class _Victim:
+    id: str
+    uid: str
     row: int
-    suspect: str
-    minute: int
-    looks: int = 0
-    reason: str = ""
+    measure: Measure
+    run: tuple[int, str]  # incarnation and image
+    buckets: int = 0
+    taken_min: int = -1
 
 
-@dataclass(slots=True)
-class Found:
-    """An open finding: who slowed down which row, and how it is now."""
+class Interferences:
+    """Keeps six hours of minutes of the work that shares hardware, and judges each arrival beside it."""
 
-    row: int
-    suspect: str
-    minute: int
-    found_minute: int
-    step: Step
-    confidence: float
-    own_before: float
-    siblings_before: dict[int, float] = field(default_factory=dict)
-    now: float = math.nan  # rise over the last minutes
-    last_seen: int = 0  # minute in which at least half of the rise was there
-
-
-class Watch:
-    """Minutes of replicas, and the neighbours that came to them. `add` gives the rows."""
+    name = NAME
 
     def __init__(self) -> None:
-        self.level, self.requests = np.full((0, MINUTES), np.nan), np.full((0, MINUTES), np.nan)
-        self.service = np.empty(0, np.int64)  # -1: a free row
-        self.minute = -1
-        self.open: dict[tuple[int, str], Found] = {}
-        self.unjudged: dict[int, str] = {}
-        self.waiting: list[Arrival] = []
-        self._changes: dict[int, list[int]] = {}  # minutes in which a neighbour of a row came or went
-        self._came: dict[int, list[int]] = {}  # those in which one came
-        self._cleared = 0  # first minute after a jump of the clock
-        self._renewed: dict[int, int] = {}  # minute of the last restart of a row
-        self._unlike: dict[int, int] = {}  # minute in which the buckets of a row last changed
+        """Nothing is known: what runs already is no arrival."""
+        self._watch = Watch()
+        self._victims: dict[str, _Victim] = {}
+        self._pairs: Pairs = {}
+        self._rows: dict[str, int] = {}  # of each victim in the present snapshot
+        self._ids: dict[str, str] = {}  # id of each suspect by its uid
+        self._services: dict[str, int] = {}
+        self._minute = -1
+        self._new = True
 
-    def add(self, service: int) -> int:
-        """A row for a replica of this service."""
-        free = np.flatnonzero(self.service < 0)
-        if not len(free):
-            grown = max(2 * len(self.service), 16)
-            more = grown - len(self.service)
-            self.level = np.concatenate([self.level, np.full((more, MINUTES), np.nan)])
-            self.requests = np.concatenate([self.requests, np.full((more, MINUTES), np.nan)])
-            free = np.arange(len(self.service), grown)
-            self.service = np.concatenate([self.service, np.full(more, -1)])
-        self.service[free[0]] = service
-        return int(free[0])
-
-    def drop(self, row: int) -> None:
-        """Forget a replica that is gone."""
-        self.service[row] = -1
-        self.level[row] = self.requests[row] = np.nan
-        self.waiting = [each for each in self.waiting if each.row != row]
-        self.open = {key: each for key, each in self.open.items() if each.row != row}
-        for kept in (self._changes, self._came, self._renewed, self._unlike, self.unjudged):
-            kept.pop(row, None)
-
-    def push(self, minute: int, rows: NDArray[Any], level: F64, requests: F64) -> None:
-        """Take in one whole minute. Minutes between are unknown; one that is not later than the last is ignored."""
-        if minute <= self.minute:
+    def update(self, now_s: float, snapshot: ClusterSnapshot) -> None:
+        """Take in the last whole minute, once."""
+        minute = int(now_s // MINUTE_S) - 1
+        if minute == self._minute:
             return
-        for skipped in range(max(self.minute + 1, minute - MINUTES + 1), minute + 1):
-            self.level[:, skipped % MINUTES] = self.requests[:, skipped % MINUTES] = np.nan
-        self.level[rows, minute % MINUTES], self.requests[rows, minute % MINUTES] = level, requests
-        self.minute = minute
+        if self._minute >= 0 and not 0 < minute - self._minute <= JUMP_MIN:
+            self._watch.clear(minute)
+            self._new = True
+        self._minute = minute
+        self._learn_victims(snapshot)
+        self._learn_pairs(snapshot)
+        self._push(snapshot)
+        self._watch.judge()
 
-    def arrive(self, row: int, suspect: str, minute: int) -> None:
-        """A neighbour came to a replica in this minute."""
-        self.waiting.append(Arrival(row, suspect, minute))
-        self._changes.setdefault(row, []).append(minute)
-        self._came.setdefault(row, []).append(minute)
+    def forecast(self, now_s: float, snapshot: ClusterSnapshot) -> Forecasts:
+        """What is open, and what is not judged, by victim."""
+        by_row = {each.row: each for each in self._victims.values()}
+        found = []
+        for (row, suspect), each in self._watch.open.items():
+            victim = by_row[row]
+            near = self._pairs.get((victim.uid, suspect))
+            if near is not None:
+                found.append(
+                    Interference(
+                        victim.id,
+                        victim.uid,
+                        self._ids[suspect],
+                        suspect,
+                        victim.measure,
+                        _NEARNESS[near],
+                        math.exp(each.step.rise),
+                        math.exp(each.now) if math.isfinite(each.now) else math.nan,
+                        each.step.z,
+                        each.confidence,
+                        each.step.against,
+                        each.minute * MINUTE_S,
+                        (each.found_minute + 1) * MINUTE_S,
+                    )
+                )
+        found.sort(key=lambda each: (each.victim, each.suspect))
+        waits = sorted((by_row[row].id, reason) for row, reason in self._watch.unjudged.items() if row in by_row)
+        return Forecasts(interference=tuple(found), unjudged=tuple(Unjudged(*each) for each in waits))
 
-    def leave(self, row: int, suspect: str, minute: int) -> None:
-        """A neighbour is gone: what it did is over, and what it came for is not judged any more."""
-        self._changes.setdefault(row, []).append(minute)
-        self.open.pop((row, suspect), None)
-        self.waiting = [each for each in self.waiting if (each.row, each.suspect) != (row, suspect)]
+    # --- who ------------------------------------------------------------------------------------
 
-    def clear(self, minute: int) -> None:
-        """Forget all minutes before this one: the clock jumped, and they cannot be placed."""
-        self.level[:], self.requests[:] = np.nan, np.nan
-        self.open.clear()
-        self.waiting.clear()
-        self.minute, self._cleared = minute - 1, minute
+    def _learn_victims(self, snapshot: ClusterSnapshot) -> None:
+        """Rows for replicas with latencies and gangs with a pace; those that are gone are forgotten."""
+        work = snapshot.workloads
+        measured = set(snapshot.latencies.id.tolist())
+        paced = np.isfinite(work.steps_per_s)
+        runs = np.isin(work.state, _RUNS)
+        known = self._victims
+        both = enumerate(zip(work.uid.tolist(), work.id.tolist(), strict=True))
+        rows = [at for at, (uid, name) in both if uid in known or name in measured] if measured or known else []
+        self._rows = {str(work.uid[at]): at for at in {*rows, *np.flatnonzero(paced).tolist()} if runs[at]}
+        for uid, at in self._rows.items():
+            name = str(work.id[at])
+            victim = known.get(uid)
+            run = (int(work.incarnation[at]), str(work.image[at]))
+            if victim is None:
+                measure = Measure.LATENCY if name in measured else Measure.RATE
+                service = f"service {work.service[at]}" if measure is Measure.LATENCY else uid
+                code = self._services.setdefault(service, len(self._services))
+                self._victims[uid] = _Victim(name, uid, self._watch.add(code), measure, run)
+                self._watch.renew(self._victims[uid].row, self._minute)
+            elif victim.run != run:
+                victim.run = run
+                self._watch.renew(victim.row, self._minute)
+        for uid in [each for each in self._victims if each not in self._rows]:
+            self._watch.drop(self._victims.pop(uid).row)
 
-    def renew(self, row: int, minute: int) -> None:
-        """A replica started again, or with another image."""
-        self._renewed[row] = minute
+    def _learn_pairs(self, snapshot: ClusterSnapshot) -> None:
+        """Who came beside a victim, and who left."""
+        pairs = self._beside(snapshot)
+        if not self._new:
+            for victim, suspect in pairs.keys() - self._pairs.keys():
+                self._watch.arrive(self._victims[victim].row, suspect, self._minute)
+            for victim, suspect in self._pairs.keys() - pairs.keys():
+                if victim in self._victims:
+                    self._watch.leave(self._victims[victim].row, suspect, self._minute)
+        self._pairs, self._new = pairs, False
 
-    def unlike(self, row: int, minute: int) -> None:
-        """The buckets of a replica changed: levels before and after cannot be compared."""
-        self._unlike[row] = minute
-
-    def judge(self) -> None:
-        """Judge the arrivals whose time has come, by the minutes up to the last one that was pushed."""
-        left = []
-        for each in self.waiting:
-            since = self.minute - each.minute
-            if since < LOOKS_MIN[each.looks]:
-                left.append(each)
-                continue
-            each.looks += 1
-            found = self._step(each)
-            if isinstance(found, Step):
-                self._take(each, found)
-                continue
-            each.reason = found or ""
-            if found is None:
-                self.unjudged.pop(each.row, None)
-            if each.looks < len(LOOKS_MIN) - (each.reason != "sparse"):
-                left.append(each)
-        self.waiting = left
-        self.unjudged |= {each.row: each.reason for each in left if each.reason}
-        self._follow()
-        oldest = self.minute - MINUTES
-        for kept in (self._changes, self._came):
-            for row, when in list(kept.items()):
-                if when and when[0] <= oldest:
-                    kept[row] = [each for each in when if each > oldest]
-
-    # --- one arrival ------------------------------------------------------------------------
-
-    def _step(self, arrival: Arrival) -> Step | str | None:
-        row, at = arrival.row, arrival.minute
-        first = max(at - BEFORE_MIN, self.minute - MINUTES + 1, 0)
-        last = self._last_minute(arrival)
-        group = np.flatnonzero(self.service == self.service[row]).tolist()
-        fresh = at - LEAST_BEFORE_MIN
-        renewed = [first <= self._renewed.get(each, -1) <= last for each in group]
-        if sum(fresh <= self._renewed.get(each, -1) <= last for each in group) * 2 > len(group):
-            return "release"
-        if fresh <= self._renewed.get(row, -1) <= last:
-            return "renewed"
-        changes = [each for each in self._changes.get(row, ()) if each < fresh]
-        changes += [
-            self._renewed[each] for each, new in zip(group, renewed, strict=True) if new and self._renewed[each] < fresh
-        ]
-        since = max([first, self._cleared, *(each + 1 for each in changes)])
-        siblings = self._siblings(row, at, last)
-        if any(self._unlike.get(each, -1) >= since for each in (row, *siblings)):
-            return "buckets"
-        early = max(at - LEARN_MIN, self.minute - MINUTES + 1, 0)
-        minutes, rows = np.arange(early, last + 1) % MINUTES, np.array([row, *siblings])
-        levels, requests = self.level[np.ix_(rows, minutes)], self.requests[np.ix_(rows, minutes)]
-        alone = without_load(levels[0], requests[0], slice(0, at - early))[first - early :]
-        levels, requests = levels[:, first - early :].copy(), requests[:, first - early :]
-        for place, each in enumerate(siblings, 1):
-            levels[place, : max(self._settled(each, at) - first, 0)] = np.nan
-        window = Window(levels[0], requests[0], levels[1:], requests[1:], at - first, since - first, alone)
-        found = step_at(window)
-        if isinstance(found, Step) and self._nearer(arrival, found):
-            return None
+    def _beside(self, snapshot: ClusterSnapshot) -> Pairs:
+        """Every running workload beside a victim, with the nearest part that the two share."""
+        work, placed = snapshot.workloads, snapshot.placements
+        runs = np.isin(work.state, _RUNS)
+        is_victim = np.zeros(len(runs), np.bool_)
+        is_victim[list(self._rows.values())] = True
+        nodes = np.unique(placed.node[is_victim[placed.workload]])
+        kept = np.flatnonzero(runs[placed.workload] & np.isin(placed.node, nodes))
+        gpu, of = placed.gpu[kept], placed.workload[kept]
+        board = snapshot.gpus.index[gpu] // BOARD_GPUS + 1024 * placed.node[kept].astype(np.int64)
+        found: Pairs = {}
+        for near, part in enumerate((gpu, board, placed.node[kept])):
+            for victim, suspect in _joined(part, of, is_victim):
+                same = work.service[victim] >= 0 and work.service[victim] == work.service[suspect]
+                if victim != suspect and not same:
+                    found.setdefault((str(work.uid[victim]), str(work.uid[suspect])), near)
+        self._ids = {str(work.uid[at]): str(work.id[at]) for at in np.unique(of).tolist()}
         return found
 
-    def _nearer(self, arrival: Arrival, step: Step) -> bool:
-        """True if another one came clearly nearer to the step."""
-        begin = arrival.minute + step.offset
-        return any(abs(begin - each) + CLEARLY_MIN <= abs(step.offset) for each in self._came.get(arrival.row, ()))
+    # --- what -----------------------------------------------------------------------------------
 
-    def _settled(self, row: int, at: int) -> int:
-        """The minute from which on nothing that is known changed at a row before the arrival."""
-        return max((each + 1 for each in self._changes.get(row, ()) if each <= at), default=0)
+    def _push(self, snapshot: ClusterSnapshot) -> None:
+        """The latencies of the minutes that they are of, and the present paces."""
+        work, latencies = snapshot.workloads, snapshot.latencies
+        by_id = {each.id: each for each in self._victims.values() if each.measure is Measure.LATENCY}
+        values = list[tuple[int, int, float, float]]()
+        for place, name in enumerate(latencies.id.tolist()):
+            victim = by_id.get(name)
+            began = latencies.minute_s[place]
+            minute = int(began // MINUTE_S) if math.isfinite(began) else -1
+            if victim is None or not victim.taken_min < minute <= self._minute:
+                continue
+            buckets = int(latencies.buckets[place])
+            if victim.buckets and buckets and buckets != victim.buckets:
+                self._watch.unlike(victim.row, minute)
+            victim.taken_min, victim.buckets = minute, buckets or victim.buckets
+            values.append((victim.row, minute, latencies.mean_log_s[place], latencies.requests[place]))
+        for at in np.flatnonzero(np.isfinite(work.steps_per_s) & (work.steps_per_s > 0.0)).tolist():
+            victim = self._victims.get(str(work.uid[at]))
+            if victim is not None and victim.measure is Measure.RATE:
+                values.append((victim.row, self._minute, -math.log(work.steps_per_s[at]), STEPS_PER_MIN))
+        rows, minutes, level, requests = (np.array(each) for each in zip(*values, strict=True)) if values else _NONE
+        self._watch.push(self._minute, rows, level, requests, minutes)
 
-    def _last_minute(self, arrival: Arrival) -> int:
-        """The last minute that belongs to an arrival: before the next one of the same replica."""
-        later = [
-            each for each in self._changes.get(arrival.row, ()) if arrival.minute + TOGETHER_MIN < each <= self.minute
-        ]
-        return min([self.minute, *(each - 1 for each in later)])
 
-    def _siblings(self, row: int, at: int, last: int) -> list[int]:
-        """The siblings to which nobody came, and that did not start again, around the arrival."""
-        same = np.flatnonzero(self.service == self.service[row])
-        return [
-            int(each)
-            for each in same
-            if each != row
-            and not any(at - APART_MIN <= change <= last for change in self._changes.get(int(each), ()))
-            and not at - LEAST_BEFORE_MIN < self._renewed.get(int(each), -1) <= last
-        ]
+_NONE: tuple[NDArray[Any], ...] = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
 
-    def _take(self, arrival: Arrival, step: Step) -> None:
-        """Open a finding."""
-        row, at = arrival.row, arrival.minute
-        beside = [each for each in self._came.get(row, ()) if abs(each - at) <= TOGETHER_MIN]
-        first = max(at - BEFORE_MIN, self.minute - MINUTES + 1, 0)
-        before = np.arange(first, at) % MINUTES
-        siblings = {
-            each: mean_of(self.level[each, before], weights(self.level[each, before], self.requests[each, before]))
-            for each in self._siblings(row, at, self.minute)
-        }
-        sure = 1.0 - 0.5 * math.exp(-max(step.z - LEAST_PER_MIN, LEAST_Z, 0.0) / 4.0)
-        confidence = 0.5 * sure if len(beside) > 1 else sure
-        known = {each: level for each, level in siblings.items() if math.isfinite(level)}
-        self.open[row, arrival.suspect] = Found(
-            row, arrival.suspect, at, self.minute, step, confidence, step.own_before, known, last_seen=self.minute
-        )
-        self.unjudged.pop(row, None)
 
-    # --- findings -----------------------------------------------------------------------------
-
-    def _follow(self) -> None:
-        """How each finding is now; those that have been gone for long end."""
-        minutes = np.arange(max(self.minute - NOW_MIN + 1, 0), self.minute + 1) % MINUTES
-        for key, found in list(self.open.items()):
-            found.now = self._now(found, minutes)
-            if math.isnan(found.now) or found.now >= 0.5 * found.step.rise:
-                found.last_seen = self.minute
-            elif self.minute - found.last_seen >= FADED_MIN:
-                del self.open[key]
-
-    def _now(self, found: Found, minutes: NDArray[Any]) -> float:
-        suspected = {row for row, _ in self.open}
-        rows = [
-            row for row in found.siblings_before if row not in suspected and self._renewed.get(row, -1) < found.minute
-        ]
-        requests = self.requests[found.row, minutes]
-        if float(np.nanmean(requests)) < LEAST_PER_MIN if np.isfinite(requests).any() else True:
-            return math.nan
-        own = self._mean(found.row, minutes) - found.own_before
-        others = [self._mean(row, minutes) - found.siblings_before[row] for row in rows]
-        others = [each for each in others if math.isfinite(each)]
-        return own - float(np.median(others)) if others else own
-
-    def _mean(self, row: int, minutes: NDArray[Any]) -> float:
-        level, requests = self.level[row, minutes], self.requests[row, minutes]
-        return mean_of(level, weights(level, requests))
+def _joined(part: NDArray[Any], of: NDArray[Any], is_victim: NDArray[np.bool_]) -> set[tuple[int, int]]:
+    """(victim, other) of all that hold something of one part; `of` are rows of workloads."""
+    holders: dict[int, set[int]] = {}
+    for where, row in zip(part.tolist(), of.tolist(), strict=True):
+        holders.setdefault(where, set()).add(row)
+    return {
+        (victim, other)
+        for there in holders.values()
+        if len(there) > 1
+        for victim in there
+        if is_victim[victim]
+        for other in there
+    }

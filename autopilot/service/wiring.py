@@ -386,6 +386,7 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
     from models.bursts import Bursts
     from models.colocation import Colocations
     from models.expected_mix import MixForecaster
+    from models.interference import Interferences
     from models.last_two import LastTwo
     from models.runtimes import Runtimes
     from models.stragglers import Stragglers
@@ -397,7 +398,7 @@ def _forecasters(settings: Settings, policy: Policy, keep: Promoter | None) -> l
         hazards = keep.hazards if keep is not None else None
         runtimes = Runtimes(policy.forecasting, given.seed, gate=gate, champion=champions[0], hazards=hazards)
     bursts = Bursts(given.seed, gate=gate, champion=champions[1])
-    return [runtimes, bursts, MixForecaster(), Colocations(bootstrap_rng), Stragglers()]
+    return [runtimes, bursts, MixForecaster(), Colocations(bootstrap_rng), Stragglers(), Interferences()]
 
 
 def wiring_lines(settings: Settings) -> list[str]:

@@ -179,7 +179,9 @@ class SloCollector:
                 self._gap("", "", text)
         services = np.empty(len(columns), object)
         services[:] = sorted(columns)
-        table = {column: np.array([columns[name].get(column, np.nan) for name in services]) for column in _COLUMNS}
+        table: dict[str, Any] = {
+            column: np.array([columns[name].get(column, np.nan) for name in services]) for column in _COLUMNS
+        }
         front = np.array([gateway_rps.get(name, np.nan) for name in services])
         return ServiceSignals(service=services, age_s=np.zeros(len(services)), gateway_rps=front, **table)
 

@@ -40,7 +40,7 @@ class Gateway:
             columns["rate_rps"].append(len(seen_s) / WINDOW_S)
             columns["recent_rps"].append(int((seen_s > at_s - RECENT_S).sum()) / RECENT_S)
             columns["queue_depth"].append(float(load(deployment.name, at_s)[0]))
-        values = {name: np.array(column) for name, column in columns.items()}
+        values: dict[str, Any] = {name: np.array(column) for name, column in columns.items()}
         unknown = np.full(len(names), np.nan)
         signals = ServiceSignals(
             service=np.array(names, object),

@@ -34,6 +34,7 @@ from autopilot.settings import StaticPolicySource
 from autopilot.worker import InlineWorker
 from models.colocation import Colocations
 from models.expected_mix import MixForecaster
+from models.interference import Interferences
 from models.last_two import LastTwo
 from models.stragglers import Stragglers
 from simulator.running.cluster_actuator import ClusterActuator, SetBound
@@ -216,7 +217,7 @@ def foreseers(cluster: Cluster, managed: Managed, keep: Promoter | None = None) 
     from autopilot.app.backtests.gate import bootstrap_rng
 
     runtimes, demand = _runtimes(cluster, managed, keep), _demand(managed, keep)
-    return [runtimes, *demand, MixForecaster(), Colocations(bootstrap_rng), Stragglers()]
+    return [runtimes, *demand, MixForecaster(), Colocations(bootstrap_rng), Stragglers(), Interferences()]
 
 
 def _promoter(managed: Managed) -> Promoter | None:

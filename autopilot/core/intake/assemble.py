@@ -7,13 +7,14 @@ decisions that depend on it. Missing values stay unknown.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from autopilot.core.intake.consistency import check_snapshot
 from autopilot.core.intake.contain import contain
 from autopilot.core.intake.gpu_faults import with_errors
+from autopilot.core.model.latencies import ReplicaLatency
 from autopilot.core.model.objectives import OBJECTIVES, unanswered, unmeasured
 from autopilot.core.model.records import Batch, Gap, Inventory, ServiceSignals, Telemetry, Work
 from autopilot.core.model.signal_table import SignalTable
@@ -52,6 +53,7 @@ RECENT_S = 300.0
 """Samples within the shortest window of at least this length are recent; a source without them loses to one with."""
 
 NO_INVENTORY = Inventory(Names(), empty(NodeTable), empty(GpuTable), empty(InstanceTable))
+NO_LATENCIES: ReplicaLatency = empty(ReplicaLatency)
 NO_WORK = Work((), empty(WorkloadTable), empty(PlacementTable), empty(ServiceTable), empty(QueueTable))
 
 
@@ -101,6 +103,7 @@ def assemble(batches: Sequence[Batch], now_s: float) -> tuple[ClusterSnapshot, t
         members=work.members,
         advance=work.advance,
         ranks=work.ranks,
+        latencies=_latencies(measured),
     )
     check_snapshot(snapshot)
     return snapshot, tuple(gaps)
@@ -126,6 +129,19 @@ def _with_signals(services: ServiceTable, found: Sequence[tuple[ServiceSignals, 
         wake_rps[rows[seen]] = signals.gateway_rps[seen]
         wake_age_s[rows[seen]] = (signals.age_s + older_s)[seen]
     return replace(services, age_s=age_s, wake_rps=wake_rps, wake_age_s=wake_age_s, **columns)
+
+
+def _latencies(found: Sequence[tuple[ServiceSignals, float]]) -> ReplicaLatency:
+    """The latencies of replicas of all sources; of two for one replica the first counts."""
+    tables = [(each.latencies, older_s) for each, older_s in found if len(each.latencies.id)]
+    if not tables:
+        return NO_LATENCIES
+    columns = {
+        each.name: np.concatenate([getattr(table, each.name) for table, _ in tables]) for each in fields(ReplicaLatency)
+    }
+    columns["age_s"] = np.concatenate([table.age_s + older_s for table, older_s in tables])
+    first = np.sort(np.unique(columns["id"].astype(str), return_index=True)[1])
+    return ReplicaLatency(**{name: column[first] for name, column in columns.items()})
 
 
 def _unmeasured(services: ServiceTable, source: str) -> Iterator[Gap]:

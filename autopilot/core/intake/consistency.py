@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from autopilot.core.model.errors import invariant
+from autopilot.core.model.latencies import ReplicaLatency
 from autopilot.core.model.ranks import RankTable
 from autopilot.core.model.snapshot import (
     AdvanceTable,
@@ -32,6 +33,7 @@ _COLUMNS = {
         ("queues", QueueTable),
         ("advance", AdvanceTable),
         ("ranks", RankTable),
+        ("latencies", ReplicaLatency),
     )
 }
 """Columns by table."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from autopilot.core.model.snapshot import F64, Texts
+import numpy as np
+
+from autopilot.core.model.latencies import ReplicaLatency
+from autopilot.core.model.snapshot import F64, Texts, empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,10 @@ class ServiceSignals:
     itl_p99_s: F64
     recent_ttft_violation_ratio: F64
     recent_itl_violation_ratio: F64
+    latencies: ReplicaLatency = field(default_factory=lambda: empty(ReplicaLatency))
+
+
+def of_replicas(latencies: ReplicaLatency) -> ServiceSignals:
+    """Signals that hold the latencies of replicas alone."""
+    columns: dict[str, Any] = {each.name: np.empty(0) for each in fields(ServiceSignals)}
+    return ServiceSignals(**columns | {"service": np.empty(0, object), "latencies": latencies})

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autopilot.core.model.latencies import ReplicaLatency
 from autopilot.core.model.objects import SharingConfig
 from autopilot.core.model.ranks import RankTable
 from autopilot.core.model.signal_table import SignalTable
@@ -362,6 +363,7 @@ class ClusterSnapshot:
     members: MemberTable = field(default_factory=lambda: empty(MemberTable))
     advance: AdvanceTable = field(default_factory=lambda: empty(AdvanceTable))
     ranks: RankTable = field(default_factory=lambda: empty(RankTable))
+    latencies: ReplicaLatency = field(default_factory=lambda: empty(ReplicaLatency))
 
 
 DTYPES: dict[str, Any] = {
@@ -386,10 +388,10 @@ def empty(table: type[Any]) -> Any:
 
 _UNKNOWN = (
     "start_s", "runs_since_s", "ended_s", "limit_s", "checkpoint_interval_s", "last_checkpoint_s",
-    "checkpoint_write_s", "restart_s", "lost_gpu_s", "stale_since_s", "stale_grace_s", "reclaim_at_s",
-    "floor_until_s", "load_ratio", "recent_rps", "recent_violation_ratio", "ttft_objective_s", "itl_objective_s",
-    "ttft_p99_s", "itl_p99_s", "recent_ttft_violation_ratio", "recent_itl_violation_ratio", "tokens_per_s",
-    "wake_rps", "wake_age_s", "ceiling_until_s", "scrubbed_s", "steps_per_s",
+    "checkpoint_write_s", "restart_s", "lost_gpu_s", "stale_since_s", "stale_grace_s", "reclaim_at_s", "floor_until_s",
+    "load_ratio", "recent_rps", "recent_violation_ratio", "ttft_objective_s", "itl_objective_s", "ttft_p99_s",
+    "itl_p99_s", "recent_ttft_violation_ratio", "recent_itl_violation_ratio", "tokens_per_s", "wake_rps", "wake_age_s",
+    "ceiling_until_s", "scrubbed_s", "steps_per_s",
 )  # fmt: skip
 UNSTATED: dict[str, Any] = {  # values of columns without a statement; 0, "" or False for all others
     **dict.fromkeys(_UNKNOWN, np.nan),
@@ -438,10 +440,8 @@ def make(table: type[Any], **columns: Any) -> Any:
 
 def empty_signals() -> SignalTable:
     """A signal table without signals and entities."""
-    none = np.empty((0, 0, 0), np.float32)
-    return SignalTable(
-        (), (), float("-inf"), none, none, np.empty((0, 0), np.int32), np.empty(0, np.float32), np.empty(0, np.int8)
-    )
+    none, ages = np.empty((0, 0, 0), np.float32), np.empty(0, np.float32)
+    return SignalTable((), (), float("-inf"), none, none, np.empty((0, 0), np.int32), ages, np.empty(0, np.int8))
 
 
 def take(table: Any, rows: NDArray[Any]) -> Any:

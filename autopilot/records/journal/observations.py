@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from autopilot.core.model.colocation import Colocation
 from autopilot.core.model.forecast import ExpectedMix, Forecast, Forecasts, RuntimeForecast
+from autopilot.core.model.latencies import ReplicaLatency
 from autopilot.core.model.neighbours import Interference, SlowGpu, Straggler, Unjudged
 from autopilot.core.model.objects import SchedulerQuota, ServingRole, Share, Sharing, Trust
 from autopilot.core.model.ranks import RankTable
@@ -65,6 +66,7 @@ NAMED_TABLES: tuple[tuple[str, type[Any]], ...] = (
     ("members", MemberTable),
     ("advance", AdvanceTable),
     ("ranks", RankTable),
+    ("latencies", ReplicaLatency),
 )
 """Tables whose first column names the row. Placements are identified by the rows that they join."""
 
@@ -145,8 +147,8 @@ _LATER: dict[tuple[str, str], Any] = {
 }
 """Last columns that journals of earlier builds lack, and their values there."""
 
-_UNSEEN = ("ranks", None)
-"""A table that journals of earlier builds lack: it is empty there."""
+_UNSEEN = (("ranks", None), ("latencies", None))
+"""Tables that journals of earlier builds lack: they are empty there."""
 
 _NAMES = {name: column_names(table) for name, table in _TYPES.items()} | {"runtimes": _FORECAST_COLUMNS}
 _SCOPES = _NAMES["nodes"].index("mig_scopes")
@@ -352,7 +354,7 @@ class ObservationDecoder:
         if state.telemetry.table is None:
             raise UnreadableError("telemetry refers to a missing tick")
         small = {name: state.small[name][0] for name in _SMALL}
-        tables = {name: state.tables[name].table for name in _TYPES if (name, state.tables[name].table) != _UNSEEN}
+        tables = {name: state.tables[name].table for name in _TYPES if (name, state.tables[name].table) not in _UNSEEN}
         snapshot = ClusterSnapshot(
             names=small.pop("names"),
             telemetry=state.telemetry.table,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from models.interference import REASONS, Watch
+from models.interference_watch import REASONS, Watch
 
 CAME = 80
 """Minute of the arrival at row 0; the rows are the replicas of one service."""
@@ -140,7 +140,7 @@ CASES: dict[str, tuple[Callable[[Levels, Levels], None], Act | None, str]] = {
     "the clock jumped": (
         slower,
         lambda watch, at: watch.clear(at) if at == CAME - 3 else None,
-        "short",
+        "clock",
     ),
 }
 

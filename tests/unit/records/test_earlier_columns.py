@@ -38,11 +38,12 @@ def test_a_journal_without_the_columns_of_sharing_is_read_as_unstated(monkeypatc
                 assert found == pytest.approx([value] * len(found), nan_ok=True), (table, column)
 
 
-def test_a_journal_without_a_table_is_read_with_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reports of ranks came later than the first journals."""
+@pytest.mark.parametrize("table", ["ranks", "latencies"])
+def test_a_journal_without_a_table_is_read_with_an_empty_one(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reports of ranks, and of single replicas, came later than the first journals."""
     seen = observe(snapshot("2x8", [holds("a", 4)]), 1000.0)
     with monkeypatch.context() as earlier:
-        tables = tuple(each for each in observations.NAMED_TABLES if each[0] != "ranks")
+        tables = tuple(each for each in observations.NAMED_TABLES if each[0] != table)
         earlier.setattr(observations, "NAMED_TABLES", tables)
         written = ObservationEncoder().encode(seen)
-    assert len(ObservationDecoder().decode(*written).snapshot.ranks.id) == 0
+    assert len(getattr(ObservationDecoder().decode(*written).snapshot, table).id) == 0

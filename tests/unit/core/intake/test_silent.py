@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from autopilot.core.intake.silent import nearest, newest_of, or_gap, problem_of, seen, yields
+from autopilot.core.model.latencies import ReplicaLatency
 from autopilot.core.model.records import Batch, Gap, ServiceSignals, Telemetry
+from autopilot.core.model.snapshot import empty
 
 
 def _telemetry(mean: float, samples: int) -> Telemetry:
@@ -27,9 +30,9 @@ def _telemetry(mean: float, samples: int) -> Telemetry:
 
 
 def _services(*names: str) -> ServiceSignals:
-    return ServiceSignals(
-        np.array(names, object), *(np.zeros(len(names)) for _ in range(len(ServiceSignals.__slots__) - 1))
-    )
+    zeros: dict[str, Any] = {each.name: np.zeros(len(names)) for each in fields(ServiceSignals)}
+    latencies: ReplicaLatency = empty(ReplicaLatency)
+    return ServiceSignals(**zeros | {"service": np.array(names, object), "latencies": latencies})
 
 
 @pytest.mark.parametrize(
