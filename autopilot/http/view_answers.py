@@ -139,6 +139,16 @@ class Neighbour(TypedDict):
     gpus: int
 
 
+class SlowedBy(TypedDict):
+    """A neighbour since whose arrival a workload takes `rise_ratio` times as long, and `now_ratio` times now."""
+
+    id: str
+    near: Literal["gpu", "numa", "node"]
+    state: Literal["suspected", "paused", "confirmed", "cleared"]
+    rise_ratio: float
+    now_ratio: Number
+
+
 class PendingWorkload(WorkloadBasics):
     """A waiting workload with the reason. `proposal`: id of its proposal.
 
@@ -182,6 +192,7 @@ class WorkloadRow(WorkloadBasics):
     held_gpus: Number
     nodes: list[str]
     beside: list[Neighbour]
+    slowed_by: list[SlowedBy]
     rate_ratio: Number
     rate_basis: Literal["measured", "estimated"] | None
     predicted_rate_ratio: Number

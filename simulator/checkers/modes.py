@@ -14,7 +14,7 @@ def _with(*effects: Effect) -> frozenset[str]:
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
 CEILINGS = _with(Effect.CEILING)
 RECUTS, DRAINS, CORDONS = _with(Effect.RECUT), _with(Effect.DRAIN), _with(Effect.CORDON)
-MOVES, CLEARS, PARKS = _with(Effect.MOVE), _with(Effect.CLEAR), _with(Effect.PARK)
+MOVES, CLEARS, PARKS = _with(Effect.MOVE, Effect.ISOLATE), _with(Effect.CLEAR), _with(Effect.PARK)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
 STARTS = _with(Effect.ADMIT, Effect.SHARE) | MOVES | CLEARS | DRAINS
 """Actions that start work: on idle GPUs, or on those of victims."""

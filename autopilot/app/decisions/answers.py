@@ -329,7 +329,7 @@ def _state_at(reader: JournalReader, workload: str, number: int) -> list[str]:
                 f"(this version decides tick {difference.tick} differently at {difference.field}; the "
                 "reasons shown are those of the record)"
             )
-            return [*tell(workload, at.observation, at.decided.decision, profiles=memory.profiles), f"  {note}"]
+            return [*tell(workload, at.observation, at.decided.decision, memory=memory), f"  {note}"]
     if tick is None:
         raise InputError(f"{reader.path}: {EMPTY}")
-    return tell(workload, tick.observation, tick.decided.decision, watch, memory.profiles if memory else None)
+    return tell(workload, tick.observation, tick.decided.decision, watch, memory)

@@ -17,8 +17,8 @@ from autopilot.core.effects.action import Action
 from autopilot.core.effects.draft import Submit
 from autopilot.core.effects.named import slots_of
 from autopilot.core.model.codes import ConditionKind
+from autopilot.core.model.memory import ControllerMemory
 from autopilot.core.model.memory.plan import Condition
-from autopilot.core.model.memory.profiles import ProfilesMemory
 from autopilot.core.model.objects import Taken
 from autopilot.core.model.records import About, Decision, Observation
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, ClusterSnapshot, State
@@ -29,6 +29,7 @@ from autopilot.core.planning.context import Context
 from autopilot.core.planning.plan_state import CODES
 from autopilot.core.sharing.facts import shared_rates
 from autopilot.explain.cases import with_worst
+from autopilot.explain.disturbance import disturbance_lines
 from autopilot.explain.neighbours import sharing_lines
 from autopilot.explain.notes import gap_lines, note_words
 from autopilot.explain.proposals import (
@@ -82,12 +83,12 @@ def tell(
     observation: Observation,
     decision: Decision,
     watch: Watch | None = None,
-    profiles: ProfilesMemory | None = None,
+    memory: ControllerMemory | None = None,
 ) -> list[str]:
     """The story of one workload at a tick, line by line.
 
-    `watch` observed the making of this very plan; without it the story tells the record alone. `profiles`: what work
-    does alone, for the rates of work on shared GPUs.
+    `watch` observed the making of this very plan; without it the story tells the record alone. `memory`: for the
+    rates of work on shared GPUs, and what was found about noisy neighbours.
     """
     work = observation.snapshot.workloads
     found = np.flatnonzero(work.id == workload)
@@ -99,8 +100,10 @@ def tell(
     row = int(found[0])
     lines = [_who(workload, row, observation)]
     learned = observation.forecasts.colocation
-    rates = shared_rates(observation.snapshot, profiles, learned, observation.now_s) if profiles is not None else None
-    lines += [f"  {line}" for line in sharing_lines(observation.snapshot, row, rates)]
+    snapshot, known = observation.snapshot, memory or ControllerMemory()
+    rates = shared_rates(snapshot, known.profiles, learned, observation.now_s) if memory is not None else None
+    slowed = disturbance_lines(snapshot, row, observation.forecasts.interference, known.neighbours)
+    lines += [f"  {line}" for line in (*sharing_lines(snapshot, row, rates), *slowed)]
     if decision.halted:
         lines.append(f"  everything is held: {decision.halted}")
     lines += [

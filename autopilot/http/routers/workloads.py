@@ -15,6 +15,7 @@ from autopilot.core.intake.usage.table import UsageTable, usage_of
 from autopilot.core.model.errors import InputError
 from autopilot.core.model.snapshot import F64, Bools, ClusterSnapshot, State
 from autopilot.core.model.work import holding_mask
+from autopilot.core.neighbours.facts import disturbed
 from autopilot.core.planning.ordering.predicted_ends import look_out, predicted_ends, review_start
 from autopilot.core.sharing.facts import SharedRates, shared_rates
 from autopilot.explain.neighbours import neighbours, rate_of
@@ -74,7 +75,7 @@ def workload(desk: Asked, _caller: Viewer, workload_id: Annotated[str, Path(max_
         raise HTTPException(404, str(error)) from error
     if workload_id not in names:
         raise HTTPException(404, f"{workload_id}: no such workload now; `autopilot explain` reads the journal")
-    lines = tell(workload_id, latest.observation, latest.decision, profiles=latest.memory.profiles)
+    lines = tell(workload_id, latest.observation, latest.decision, memory=latest.memory)
     return {"id": workload_id, "lines": lines}
 
 
@@ -100,6 +101,7 @@ def _rows(latest: Published) -> list[Row]:
     use, nodes, beside = usage_of(snapshot, observation.now_s), _nodes(snapshot), neighbours(snapshot)
     activity, measured_ratio, estimated = _measured(use)
     rates = shared_rates(snapshot, latest.memory.profiles, observation.forecasts.colocation, observation.now_s)
+    slowed = _slowed(latest)
     pending = work.state == State.PENDING
     since_s = np.where(pending, work.submit_s, np.where(np.isnan(work.runs_since_s), work.start_s, work.runs_since_s))
     waits = {each["id"]: each for each in waiting_rows(latest)}
@@ -111,6 +113,7 @@ def _rows(latest: Published) -> list[Row]:
             "held_gpus": None if pending[row] else float(use.held_gpus[row]),
             "nodes": nodes.get(row, []),
             "beside": [_neighbour(snapshot, *each) for each in beside.get(row, Counter()).most_common()],
+            "slowed_by": slowed.get(row, []),
             **_rate(rates, row),
             "activity_ratio": known(float(activity[row])),
             "activity_estimated": bool(estimated[row]),
@@ -127,6 +130,17 @@ def _rate(rates: SharedRates, row: int) -> Row:
     rate, basis = rate_of(rates, row)
     predicted = known(float(rates.predicted[row]))
     return {"rate_ratio": known(rate), "rate_basis": basis or None, "predicted_rate_ratio": predicted}
+
+
+def _slowed(latest: Published) -> dict[int, list[Row]]:
+    """The neighbours that slow down a workload, as detectors found them and as far as they are known."""
+    found: dict[int, list[Row]] = {}
+    snapshot, records = latest.observation.snapshot, latest.observation.forecasts.interference
+    for row, record, standing, _ in disturbed(snapshot, records, latest.memory.neighbours):
+        ratios = {"rise_ratio": record.rise_ratio, "now_ratio": known(record.now_ratio)}
+        each = {"id": record.suspect, "near": record.nearness.value, "state": standing.value, **ratios}
+        found.setdefault(row, []).append(each)
+    return found
 
 
 def _neighbour(snapshot: ClusterSnapshot, row: int, gpus: int) -> Row:

@@ -15,6 +15,7 @@ from autopilot.core.model.records import OutcomeKind
 from autopilot.core.model.snapshot import SloClass
 from autopilot.core.planning.pairs import uid_pair
 from autopilot.explain.proposals import proposal_words
+from autopilot.explain.story.telling import tell
 from autopilot.metrics.samples import Samples
 from autopilot.metrics.sharing_samples import put_neighbours
 from tests.kits.core_world import AUTO, holds, with_policy
@@ -185,6 +186,17 @@ def test_metrics_count_the_victims_by_what_is_known_of_the_suspect() -> None:
     assert counted(world.tick(60.0)) == {}
     world.found = ()
     assert counted(world.tick(60.0)) == {}
+
+
+def test_the_story_names_who_is_slowed_by_whom_and_how_far_that_is_known() -> None:
+    """Of the victim and of the suspect."""
+    world = Noisy()
+    world.tick()
+    step = world.tick(60.0)
+    told = {name: "; ".join(tell(name, world.seen, step.decision, memory=step.memory)) for name in world.work}
+    words = "it takes 1.50 times as long since, 1.50 times now (it is paused for that)"
+    assert f"slowed by suspect on the same node: {words}" in told["victim"]
+    assert "suspected to slow victim on the same node" in told["suspect"]
 
 
 def test_a_gang_whose_rate_falls_is_moved_where_that_costs_less() -> None:
