@@ -22,7 +22,7 @@ BEFORE: Mapping[int, Mapping[str, Mode]] = {
         "enforce_limit": Mode.RECOMMEND,
     },
     3: {"share": Mode.RECOMMEND, "unshare": Mode.RECOMMEND},
-    4: {"isolate": Mode.RECOMMEND},
+    4: {"isolate": Mode.RECOMMEND, "replace": Mode.RECOMMEND},
 }
 """By edition, the furthest mode in the policy `autopilot` before it of each action that goes further since. An action
 that did not exist has `recommend`."""

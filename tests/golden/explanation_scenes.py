@@ -22,6 +22,7 @@ from tests.kits.core_world import AUTO, HOLDING, decide, holds, observe, queue_t
 from tests.kits.demand_world import LEARNED, expecting, forecast, serving
 from tests.kits.expected_world import PATIENT, island_expected
 from tests.kits.geometry_world import stating
+from tests.kits.held_up_world import held_up, slow
 from tests.kits.idle_services import GRACE_S, POLICY, due, scene, shrunk
 from tests.kits.idle_world import NOW_S, idle_scene, look, notified
 from tests.kits.noisy_world import VICTIM_MOVES, Noisy, after_pause
@@ -284,6 +285,7 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("scale_ahead", "scale", "give_back"): _no_floor,
     ("scale_ahead", "scale", "lapsed"): _lapsed_floor,
     ("defragment_ahead", "move", ""): lambda: decide(island_expected(), PATIENT),
+    ("replace", "move", ""): lambda: held_up(slow()),
     ("offer_idle", "offer", "unneeded"): lambda: _idle_node(offered=False),
     ("offer_idle", "offer", "needed"): lambda: _idle_node(offered=True),
     ("request_capacity", "provision", ""): lambda: decide(

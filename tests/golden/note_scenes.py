@@ -22,6 +22,7 @@ from tests.kits.core_world import AUTO, Item, decide, holds, observe, snapshot, 
 from tests.kits.demand_world import LEARNED, forecast, serving
 from tests.kits.geometry_world import stating
 from tests.kits.hang_world import fleet, measured, training
+from tests.kits.held_up_world import SUSPECT, held_up, slow
 from tests.kits.idle_world import NOW_S, idle_scene, look
 from tests.kits.idle_world import measured as resting_on
 from tests.kits.noisy_world import Noisy, after_pause, record
@@ -281,6 +282,8 @@ NOTE_SCENES: Mapping[str, Callable[[], Step]] = {
     "makes_no_checkpoint": lambda: _called_back(checkpoint_interval_s=np.inf),
     "neighbour_unconfirmed": lambda: Noisy(found=(record(suspect="", suspect_uid=""),)).tick(),
     "neighbour_confirmed": lambda: after_pause(200.0, 1.1, {"suspect": {"checkpoint_on_request": False}}),
+    "straggler": lambda: held_up(slow(cost_gpu_s_per_h=100.0)),
+    "slow_gpu": lambda: held_up(suspects=(SUSPECT,)),
     "never_worked": _never_worked,
     "half_started": lambda: decide(world("1x8", [holds("g", 16, on=range(8), lacking_pods=1)], HOUR_S), EAGER),
     "gpu_out_of_use": lambda: decide(world("1x8", GANG, xids={3: 154}), EAGER),

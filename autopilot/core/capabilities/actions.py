@@ -13,6 +13,7 @@ from autopilot.core.replicas import make_room, scale_ahead
 from autopilot.core.sharing import share, unshare
 from autopilot.core.sharing_time import resize
 from autopilot.core.starting import admit_gang, backfill
+from autopilot.core.stragglers import replace
 
 ACTIONS: tuple[Action, ...] = (
     admit_gang.ACTION,  # start what fits whole; hold room for the head of the order
@@ -32,6 +33,7 @@ ACTIONS: tuple[Action, ...] = (
     resize.ACTION,  # grow elastic gangs into what is left
     scale_ahead.ACTION,  # replicas before the load that is foreseen
     defragment_ahead.ACTION,  # move running gangs before the gang that is foreseen comes
+    replace.ACTION,  # move gangs away from the member that holds them up
     request_capacity.ACTION,  # ask for nodes for what does not fit
     offer_idle.ACTION,  # offer nodes back that nothing needs
     recover.ACTION,  # stop what cannot go on where it is

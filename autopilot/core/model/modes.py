@@ -159,6 +159,9 @@ class Modes:
             "narrower gangs also leave nodes to it"
         ),
     ] = Mode.RECOMMEND
+    replace: Annotated[
+        Mode, Does(Effect.MOVE), Doc("move a gang away from the member that holds it up, where that pays")
+    ] = Mode.RECOMMEND
     request_capacity: Annotated[
         Mode,
         Does(Effect.PROVISION),
