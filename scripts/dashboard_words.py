@@ -12,6 +12,7 @@ WHY: tuple[tuple[str, str, str], ...] = tuple(
         "advance": "backfilled on nodes that are reserved in advance",
         "alone": "it runs alone on GPUs that are shared",
         "ahead": "work that may share a GPU is here, and nothing waits",
+        "away": "a member holds it up",
         "bad_gpu": "an error of its GPU asks for a stop",
         "breach": "its service misses its objective",
         "breach_on_idle": "its service misses its objective, and others are idle",

@@ -285,7 +285,7 @@ REAL: dict[Key, Callable[[], Step]] = {
     ("scale_ahead", "scale", "give_back"): _no_floor,
     ("scale_ahead", "scale", "lapsed"): _lapsed_floor,
     ("defragment_ahead", "move", ""): lambda: decide(island_expected(), PATIENT),
-    ("replace", "move", ""): lambda: held_up(slow()),
+    ("replace", "move", "away"): lambda: held_up(slow()),
     ("offer_idle", "offer", "unneeded"): lambda: _idle_node(offered=False),
     ("offer_idle", "offer", "needed"): lambda: _idle_node(offered=True),
     ("request_capacity", "provision", ""): lambda: decide(

@@ -37,21 +37,22 @@ SURE = 0.85
 AWAY = Case(
     NAME,
     move.KIND,
-    words="move it away from {member}, which holds it up ({evidence}): it computes {slow} as long as its peers "
-    "since {lasted}, which costs {lost}; {victims}",
+    "away",
+    words="move it away from {member}, which holds it up ({evidence}): it has computed {slow} times as long as its "
+    "peers for {lasted}, which costs {lost} an hour; {victims}",
     takes=StopReason.MOVE,
     by_telemetry=True,
 )
 HELD_UP = NoteCase(
     "straggler",
-    "{subject} is held up by {member} ({evidence}, confidence {confidence}): it computes {value} as long as its peers, "
-    "which costs {lost}; {why}",
+    "{subject} is held up by {member} ({evidence}, confidence {confidence}): it computes {value} times as long as its "
+    "peers, which costs {lost} an hour; {why}",
     stands_s=1800.0,
 )
 SUSPECT = NoteCase(
     "slow_gpu",
-    "GPU {subject} on {node} was slow in {gangs:gang} ({evidence}, {value} as long as its peers): test it, or drain "
-    "its node",
+    "GPU {subject} on {node} was slow in {gangs:gang} ({evidence}, {value} times as long as its peers): test it, or "
+    "drain its node",
     stands_s=3600.0,
 )
 
