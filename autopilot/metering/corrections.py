@@ -24,7 +24,14 @@ KEY = (
 )
 """The identity of a charge in two exports."""
 MONEY = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
-AMOUNTS = ("PricingQuantity", "ConsumedQuantity", "x_GpuHours", "x_GpuHoursActive", "x_GpuHoursMeasured")
+AMOUNTS = (
+    "PricingQuantity",
+    "ConsumedQuantity",
+    "x_GpuHours",
+    "x_GpuHoursActive",
+    "x_GpuHoursMeasured",
+    "x_GpuHoursSaved",
+)
 MEASURED = ("x_EnergyKwh", "x_CarbonKg")
 NUMBERS = (*MONEY, *AMOUNTS, *MEASURED)
 LEAST = 1e-9

@@ -159,6 +159,7 @@ def _own_columns(of: pd.DataFrame, calendar: Calendar) -> dict[str, Any]:
         "x_GpuHours": of["physical"],
         "x_GpuHoursActive": of["active"].astype(float) * share * held / GRAINS_PER_GPU_H,
         "x_GpuHoursMeasured": of["measured"].astype(float) * share * held / GRAINS_PER_GPU_H,
+        "x_GpuHoursSaved": of["saved"].astype(float) * share * held / GRAINS_PER_GPU_H,
         "x_EnergyKwh": kwh,
         "x_CarbonKg": kwh * of["carbon_g_kwh"] / 1000,
         "x_EnergyCountedRatio": of["counted"].astype(float) * share / GRAINS_PER_GPU_H / powered_h.where(powered_h > 0),

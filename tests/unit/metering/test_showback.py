@@ -416,5 +416,6 @@ def test_what_sharing_saved_is_stated_by_owner(tmp_path: Path, capsys: pytest.Ca
     run_showback(folder, Words())
     heads, *_ = [line for line in capsys.readouterr().out.splitlines() if line.startswith("tenant")]
     assert "saved" in heads
+    assert focus_rows(asked(open_store(folder), PRICES))["x_GpuHoursSaved"].sum() == 3.0
     merge(folder, 0, 2 * HOUR)
     assert bills_of(folder)["vision"].saved_gpu_h == 3.0
