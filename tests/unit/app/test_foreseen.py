@@ -57,4 +57,6 @@ def test_demand_is_foreseen_where_somebody_may_act_on_it() -> None:
             *names,
             "demand-mix",
             "colocation",
+            "stragglers",
+            "interference",
         ]
