@@ -40,8 +40,8 @@ class Members:
     tensor: F64  # means of the last minute
     sm: F64
     clock_mhz: F64  # means of the last five minutes
-    thermal: F64
-    brake: F64
+    thermal: F64  # part of the time throttled for its heat; no source reads it yet: its clock tells
+    brake: F64  # the same for its power
     pcie_width: F64
     xid: I32
     remap: I8
@@ -63,9 +63,11 @@ def members_of(snapshot: ClusterSnapshot) -> Members:
     told_at = np.array([place.get(uuid, -1) for uuid in uuids.tolist()] if place else [-1] * len(rows), np.int64)
     fresh = np.where(table.age_s[at] <= OLD_S, 1.0, np.nan) if len(table.age_s) else np.full(len(rows), np.nan)
 
+    unknown = np.full(len(rows), np.nan)
+
     def mean(signal: str, window_s: float) -> F64:
         if window_s not in table.windows_s:
-            return np.full(len(rows), np.nan)
+            return unknown
         return np.asarray(table.means(signal)[table.windows_s.index(window_s)][at] * fresh, float)
 
     return Members(
@@ -79,8 +81,8 @@ def members_of(snapshot: ClusterSnapshot) -> Members:
         mean("tensor_active_ratio", SHORT_S),
         mean("sm_active_ratio", SHORT_S),
         mean("sm_clock_mhz", LONG_S),
-        mean("thermal_ratio", LONG_S),
-        mean("power_brake_ratio", LONG_S),
+        unknown,
+        unknown,
         mean("pcie_width", LONG_S),
         gpus.xid[at],
         gpus.remap[at],

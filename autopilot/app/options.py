@@ -46,6 +46,7 @@ SCENARIO_NAMES = (
     "quickstart",
     "reclaim-storm",
     "spot-cascade",
+    "stragglers",
     "underdriven",
 )
 """The files of `simulator/scenarios`, repeated here for the same reason."""

@@ -65,7 +65,7 @@ def serve_world(
         PHYSICS[world.physics],
         checkers=(),
         ready_wakes=True,
-        loads=DrawnLoads(world.seed, jobs),
+        loads=DrawnLoads(world.seed, jobs, world.slow_gpus),
     )
     cluster, engine = simulation.cluster, simulation.engine
     if services is not None:

@@ -49,7 +49,9 @@ class BlastRadius(Checker):
         held = self._held.get(fact.job)
         if fact.ahead or fact.drain:
             return  # the gang that gains is still to come
-        own_sake = fact.why == Why.RECOVER  # it is stopped to start again, and no other work gains its GPUs
+        own_sake = (
+            fact.why == Why.RECOVER or fact.away
+        )  # it is stopped to start again, and no other work gains its GPUs
         if self.world.rules.blast_ratio is None or not weighed(fact) or own_sake or held is None:
             return
         tick = fact.effect.partition("/")[0]

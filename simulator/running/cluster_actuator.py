@@ -222,6 +222,7 @@ class ClusterActuator:
             contract=cluster.backfilled[job] or reason.by_contract,
             suspend=reason == StopReason.SUSPEND,
             ahead=reason == StopReason.MOVE_AHEAD,
+            away=reason == StopReason.AWAY,
             drain=reason == StopReason.DRAIN,
             park=reason == StopReason.IDLE,
             save=eviction.save,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from autopilot.core.model.objects import Pausing
+from autopilot.core.model.ranks import RankTable
 from autopilot.core.model.records import Batch, Inventory, Listing, Work
 from autopilot.core.model.snapshot import (
     AdvanceTable,
@@ -140,6 +141,7 @@ class ClusterCollector:
             services,
             self.queues,
             advance=self._advance,
+            ranks=self._paces.ranks(now_s) if self._paces else empty(RankTable),
         )
         listing = Listing(deleted=tuple(self._deleted)) if self._deleted else WHOLE
         return Batch(self.name, now_s, inventory=self._inventory, work=work, work_list=listing)

@@ -57,6 +57,7 @@ services:
                         daily: [9h, 17h]}}    # these every day, in addition to those at random times
                                 # or the name of an earlier service: the same requests, for the other pool
 faults: {node_mtbf: 6h}         # fields of simulator.running.faults.FaultOptions; times without their _s
+slow_gpus: [{node: h100-001, gpu: 3, ratio: 1.4}]   # busy time there over that on others; left out: none
 physics: real                   # ideal | charged | real
 telemetry: windowed             # off | windowed | full
 durations: predicted            # exact | hazard | last-two | predicted
@@ -77,7 +78,16 @@ from autopilot.core.model.policy import Policy
 from autopilot.policies.changing import changed_policy
 from simulator.inference.deployments import Deployment
 from simulator.running.faults import FaultOptions
-from simulator.scenarios.parts import inside, read_faults, read_job_sources, read_service, seconds, texts
+from simulator.scenarios.parts import (
+    SlowSpec,
+    inside,
+    read_faults,
+    read_job_sources,
+    read_service,
+    read_slow_gpus,
+    seconds,
+    texts,
+)
 from simulator.scenarios.scenario_jobs import FileJobs, JobGroup, SyntheticJobs, scenario_jobs
 from simulator.specs.clusterfile import ClusterSpec, parse_cluster, read_cluster
 from simulator.specs.fields import Fields, load_yaml
@@ -105,6 +115,7 @@ class Scenario:
     job_groups: tuple[JobGroup, ...] = ()
     services: tuple[Deployment, ...] = ()
     faults: FaultOptions | None = None
+    slow_gpus: tuple[SlowSpec, ...] = ()
     physics: str = "real"
     telemetry: str = "windowed"
     durations: str = "predicted"
@@ -155,6 +166,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         job_groups=groups,
         services=_services(root, cluster),
         faults=read_faults(root),
+        slow_gpus=read_slow_gpus(root),
         physics=root.text("physics", default="real", allowed=tuple(PHYSICS)),
         telemetry=root.text("telemetry", default="windowed", allowed=TELEMETRY),
         durations=root.text("durations", default="predicted", allowed=DURATIONS),

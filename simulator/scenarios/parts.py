@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -318,6 +318,24 @@ def _bursts(place: Fields) -> Bursts | None:
         raise inner.fail("daily", "write times of day from 0h to 24h, for example [9h, 13h30m]")
     inner.done()
     return bursts
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSpec:
+    """A GPU that computes slowly: `ratio` is its busy time over that of others."""
+
+    node: str
+    gpu: int
+    ratio: float
+
+
+def read_slow_gpus(root: Fields) -> tuple[SlowSpec, ...]:
+    """The slow GPUs."""
+    found = []
+    for each in root.each("slow_gpus"):
+        found.append(SlowSpec(each.text("node"), each.whole("gpu", 0, 63), required_number(each, "ratio", 1.0, 10.0)))
+        each.done()
+    return tuple(found)
 
 
 def read_faults(root: Fields) -> FaultOptions | None:

@@ -18,6 +18,9 @@ from simulator.signals.telemetry_entities import GpuState, entities_of, idle_sta
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Paced, Paused, Recut, Recutting, Started, Stopped, Why
 
+CLOCK_MHZ = 1755.0
+"""SM clock of an H100 SXM5 at work; other models are not told apart."""
+
 
 class Occupants:
     """The occupant of each GPU and instance, in the form that the telemetry generator needs."""
@@ -34,6 +37,9 @@ class Occupants:
         self.archetype, self.level = np.empty(0, np.int8), np.empty(0, np.float32)
         self.pods: list[tuple[PodLabels, ...]] = [()] * len(self.entities.id)
         self._recut = False
+        for gpu, ratio in cluster.sharings.loads.slow.items():  # a slow GPU shows a lower clock
+            self.state.clock_mhz[np.isnan(self.state.clock_mhz)] = CLOCK_MHZ
+            self.state.clock_mhz[gpu] = CLOCK_MHZ / ratio
         self._parts: dict[int, float] = {}  # SM activity that work on shared GPUs adds to each of them
         cluster.observe(self)
 
@@ -141,6 +147,11 @@ class Occupants:
         """Work on shared GPUs changes what they do: the device's values are those of all work on it."""
         held = self._cluster.held[fact.job]
         if held is None:
+            return
+        if not self._cluster.hardware.split.concerns(held.gpus):  # a member is slow: it works while the others wait
+            rows, slow = list(held.gpus), self._cluster.sharings.loads.slow
+            level = self._look(fact.job)[1] * fact.rate
+            self.state.level[rows] = [min(level * slow.get(gpu, 1.0), 1.0) for gpu in rows]
             return
         self._parts[fact.job] = fact.active_gpus / len(held.gpus)
         for gpu in held.gpus:

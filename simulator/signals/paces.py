@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.snapshot import F64, SloClass, State
+from autopilot.core.model.ranks import RankTable
+from autopilot.core.model.snapshot import F64, SloClass, State, empty, make
 from simulator.signals.programs import program_of
 from simulator.world.cluster import Cluster
 from simulator.world.facts import Paced, Stopped
 from simulator.world.interference.rates import draw
+from simulator.world.sharing import COMPUTES
 
 WINDOW_S = 300.0
 """Steps are counted over this time, as by the collector of a cluster."""
@@ -21,6 +23,9 @@ REPORTING = 0.5
 NOISE = 0.03
 """A report is off by at most this part, uniformly [assumed]."""
 REPORT_S = 60.0
+BUSY_NOISE = 0.02
+"""Ranks differ by this part at most, half of it for good (those of real jobs: simulator/signals/rank_times.py)."""
+NOBODY: RankTable = empty(RankTable)
 
 
 class Paces:
@@ -30,6 +35,7 @@ class Paces:
         """Nothing has run yet."""
         self._cluster, self._seed = cluster, seed
         self._alone: dict[int, float] = {}  # steps per second of a job alone; 0: it reports none
+        self._told: tuple[float, RankTable] = (-1.0, NOBODY)  # minute, and the ranks in it
         self._paced: dict[int, list[tuple[float, float]]] = {}  # job -> since when at which rate
         cluster.observe(self)
 
@@ -55,6 +61,24 @@ class Paces:
                 found[place] = alone * self._rate(job, now_s) * (1.0 + NOISE * (2.0 * late - 1.0))
         return found
 
+    def ranks(self, now_s: float) -> RankTable:
+        """Busy times of the ranks of gangs on whole GPUs, in a world with slow GPUs; made once a minute."""
+        cluster, slow, minute = self._cluster, self._cluster.sharings.loads.slow, now_s // REPORT_S
+        if not slow:
+            return NOBODY
+        if self._told[0] != minute:
+            uuids, rows = cluster.inventory.gpus.uuid, list[tuple[str, int, float]]()
+            for job in sorted(cluster.holding):
+                held, alone = cluster.held[job], self._lone(job)
+                works = cluster.state[job] == State.RUNNING and job not in cluster.leaving and alone
+                if works and held is not None and len(held.gpus) > 1 and not held.instances:
+                    for rank, gpu in enumerate(held.gpus):
+                        late = draw(f"busy/{self._seed}/{job}/{rank}/{minute}") + draw(f"own/{self._seed}/{job}/{rank}")
+                        busy_s = COMPUTES / alone * slow.get(gpu, 1.0) * (1.0 + BUSY_NOISE * (late - 1.0))
+                        rows.append((str(uuids[gpu]), rank, busy_s))
+            self._told = (minute, _rank_table(rows))
+        return self._told[1]
+
     def _lone(self, job: int) -> float:
         known = self._alone.get(job)
         if known is None:
@@ -74,3 +98,11 @@ class Paces:
             until_s = paced[at + 1][0] if at + 1 < len(paced) else now_s
             done += max(until_s - max(since_s, begin_s), 0.0) * rate
         return done / WINDOW_S
+
+
+def _rank_table(rows: list[tuple[str, int, float]]) -> RankTable:
+    if not rows:
+        return NOBODY
+    ids, ranks, busy_s = zip(*rows, strict=True)
+    table: RankTable = make(RankTable, id=ids, rank=ranks, stage=[0] * len(rows), busy_s=busy_s)
+    return table

@@ -5,6 +5,9 @@ A program is the work of one user with one name and one image. Work without a st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from autopilot.core.model.snapshot import SLO_CLASS_NAMES, SloClass
@@ -72,9 +75,9 @@ class DrawnLoads:
     Pods of batch work declare themselves below normal priority for MPS [assumed]: they yield to other classes.
     """
 
-    def __init__(self, seed: int, jobs: Jobs) -> None:
-        """Drawn when they are asked for; jobs may be added later."""
-        self._seed, self._jobs = seed, jobs
+    def __init__(self, seed: int, jobs: Jobs, slow: Mapping[int, float] = MappingProxyType({})) -> None:
+        """Drawn when they are asked for; jobs may be added later. `slow`: see `Loads`."""
+        self._seed, self._jobs, self.slow = seed, jobs, slow
         self._archetype, self._level = np.empty(0, np.int8), np.empty(0, np.float32)
 
     def sharer(self, job: int) -> Sharer:

@@ -42,6 +42,9 @@ SIMULATED = (
 """Signals that the simulated GPUs have; their exporters leave out all others."""
 SM, OCCUPANCY, TENSOR, DRAM, NVLINK, PCIE, MEMORY, POWER, DUTY = map(SIGNALS.index, SIMULATED)
 
+CLOCK = SIGNALS.index("sm_clock_mhz")
+"""Of GPUs that the world states it for, without the text of an exporter."""
+
 METRICS = (1002, 1003, 1001, 1004, 1005, 1011, 1012, 1009, 1010, 203, 252, 251, 253, 155, 230, 395)
 """DCGM field ids that a simulated exporter prints, in the order of `TelemetryGenerator.metrics`."""
 
@@ -313,6 +316,7 @@ class TelemetryGenerator:
         loaded_w, busy_w = (entities.loaded_w - entities.idle_w) * held, power1 * entities.limit_w
         watts = (entities.idle_w + loaded_w * here + busy_w * sm) * wobble[3]
         out[POWER] = np.minimum(watts * own, entities.limit_w)
+        out[CLOCK] = state.clock_mhz
         busy = np.minimum(busy0 * here + 1.0 - (1.0 - sm) ** busy_exponent, 1.0)
         return out, busy
 

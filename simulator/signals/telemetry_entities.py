@@ -153,6 +153,7 @@ class GpuState:
     since_s: F64  # in this state since
     gpus: I32  # GPUs of the job: NVLink is silent for one
     memory_mib: F64  # held; NaN: by its behaviour
+    clock_mhz: F64  # of its SMs; NaN: its exporter has none
 
 
 def idle_state(count: int) -> GpuState:
@@ -163,5 +164,6 @@ def idle_state(count: int) -> GpuState:
         np.zeros(count, np.float32),
         np.full(count, -np.inf),
         np.ones(count, np.int32),
+        np.full(count, np.nan),
         np.full(count, np.nan),
     )

@@ -149,7 +149,7 @@ class Cluster(Gaining):
                 hook(fact)
         if self.silent:
             self.meet_silence(job, held.gpus, now_s)
-        if self.hardware.split:
+        if self.hardware.split or self.sharings.loads.slow:
             self.sharings.joined(job, held, now_s)
         return None
 
@@ -207,7 +207,7 @@ class Cluster(Gaining):
         if self.incarnation[job] != incarnation or self.state[job] != _STARTING:
             return False
         self.state[job] = _RUNNING
-        if self.hardware.split:
+        if self.hardware.split or self.sharings.loads.slow:
             self.sharings.loaded(job, self.ready_s[job])
         return True
 
@@ -220,7 +220,7 @@ class Cluster(Gaining):
         if job in self.stale:
             return Refusal.STALE
         gain_s = self.jobs.duration_s[job] - self.served_s[job]
-        if self.pauses.goes_on(job, now_s) or (self.hardware.split and self.sharings.goes_on(job, gain_s, now_s)):
+        if self.pauses.goes_on(job, now_s) or self.sharings.goes_on(job, gain_s, now_s):
             return Refusal.NOT_DONE
         self._stop(job, now_s, Why.END, gain_s, 0.0, _SUCCEEDED)
         return None
@@ -235,6 +235,7 @@ class Cluster(Gaining):
         contract: bool = False,
         suspend: bool = False,
         ahead: bool = False,
+        away: bool = False,
         drain: bool = False,
         park: bool = False,
         save: Save = Save.TRY,
@@ -267,7 +268,7 @@ class Cluster(Gaining):
             if save == Save.MUST and not self.checkpoints.keeps(job, write):
                 return Refusal.UNSAVED
         by_signal = self.sharings.is_client(job) and not self.checkpoints.keeps(job, write)
-        self.publish(Evicting(now_s, job, number, why, contract, effect, ahead, drain, by_signal))
+        self.publish(Evicting(now_s, job, number, why, contract, effect, ahead, drain, by_signal, away))
         if not forced:
             linger_s = self.linger_s(job, number, now_s)
             self.leaving[job] = Leaving(why, now_s, write)
@@ -392,7 +393,7 @@ class Cluster(Gaining):
             self.end_s[job] = now_s
         for hook in self.hooks[Stopped]:
             hook(fact)
-        if self.hardware.split:
+        if self.hardware.split or self.sharings.loads.slow:
             self.sharings.left(fact, held, clean)
 
     def _stopped(self, job: int, now_s: float, why: Why, gain_s: float, lost_s: float, held: Held) -> Stopped:

@@ -104,6 +104,7 @@ class Evicting(NamedTuple):
     ahead: bool = False  # moved for work that is only expected
     drain: bool = False  # moved so that its GPU or node can be cut anew
     by_signal: bool = False  # a client of an MPS server, ended without a clean exit
+    away: bool = False  # moved because a member holds it up: no other work gains its GPUs
 
 
 class Stopped(NamedTuple):

@@ -8,7 +8,7 @@ is left "in an undefined state"). A program that saves its progress and exits en
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
@@ -29,6 +29,8 @@ SERVER_DIES = 0.5
 """Chance that an MPS server dies with a working client that is ended by a signal [assumed]."""
 NEWCOMER_FAILS = 0.7
 """Chance that it is the newcomer who lacks memory on a time-sliced GPU [assumed]."""
+COMPUTES = 0.8
+"""Part of a step in which a rank computes, of work without a pipeline [assumed]."""
 _CLEAN = (Why.END, Why.CUT, Why.RESIZE)
 _FAULTS = (Why.FAULT, Why.FAIL)
 
@@ -48,6 +50,11 @@ class Loads(Protocol):
         """The usable memory of a GPU."""
         ...
 
+    @property
+    def slow(self) -> Mapping[int, float]:
+        """GPUs that compute slowly: busy times there over those on others."""
+        ...
+
 
 class Unknown:
     """Loads of a cluster without behaviours: half active, without memory."""
@@ -63,6 +70,11 @@ class Unknown:
     def memory_mib(self, _gpu_model: str) -> float:
         """No limit."""
         return inf
+
+    @property
+    def slow(self) -> Mapping[int, float]:
+        """None."""
+        return {}
 
 
 @dataclass(slots=True)
@@ -158,11 +170,24 @@ class Sharings:
             self._pace(held.gpus, now_s)
             if self._cluster.state[job] == State.RUNNING:
                 self.loaded(job, now_s)
+        elif any(gpu in self.loads.slow for gpu in held.gpus):
+            self._hold_up(job, held, now_s)
+
+    def _hold_up(self, job: int, held: Held, now_s: float) -> None:
+        """Work with a slow GPU: all its members wait for the one there."""
+        cluster, longest = self._cluster, max(self.loads.slow.get(gpu, 1.0) for gpu in held.gpus)
+        rate, begin_s = 1.0 / (1.0 + COMPUTES * (longest - 1.0)), max(now_s, cluster.ready_s[job])
+        fact = Paced(now_s, job, rate, self.loads.sharer(job).level * rate * len(held.gpus), float(len(held.gpus)))
+        self._paces[job] = _Pace(fact, begin_s, 0.0)
+        cluster.publish(fact)
+        left_s = cluster.jobs.duration_s[job] - cluster.served_s[job]
+        if left_s < inf:
+            cluster.schedule(up_to_grid(begin_s + max(left_s, 0.0) / rate), END, job, cluster.incarnation[job])
 
     def loaded(self, job: int, now_s: float) -> None:
         """Its start-up is over: it needs its memory, and works."""
         held = self._cluster.held[job]
-        if held is None or job not in self._paces:
+        if held is None or job not in self._paces or not self._cluster.hardware.split.concerns(held.gpus):
             return
         for gpu in held.gpus:
             for loser in self._short_of_memory(gpu, job):
@@ -175,7 +200,7 @@ class Sharings:
     def halted(self, job: int, now_s: float) -> None:
         """It holds its GPUs and works no more."""
         held = self._cluster.held[job]
-        if held is not None and job in self._paces:
+        if held is not None and job in self._paces and self._cluster.hardware.split.concerns(held.gpus):
             self._pace(held.gpus, now_s)
 
     def left(self, fact: Stopped, held: Held, clean: bool) -> None:

@@ -43,7 +43,7 @@ def states(draw: st.DrawFn) -> GpuState:
     since_s = rng.choice([-np.inf, 0.0, 100.0, 1e6, 3e8, 1e12], COUNT)
     code = rng.integers(-1, 6, COUNT).astype(np.int32)
     gpus, memory_mib = rng.integers(1, 9, COUNT).astype(np.int32), rng.choice([np.nan, 0.0, 3e4], COUNT)
-    return GpuState(code, archetype, level, since_s, gpus, memory_mib)
+    return GpuState(code, archetype, level, since_s, gpus, memory_mib, rng.choice([np.nan, 1755.0], COUNT))
 
 
 @given(seeds, slot_lists, states(), fault_records)
@@ -113,6 +113,7 @@ def test_another_seed_is_another_fleet(one: int, other: int) -> None:
         rng.random(COUNT).astype(np.float32),
         np.zeros(COUNT),
         np.full(COUNT, 8, np.int32),
+        np.full(COUNT, np.nan),
         np.full(COUNT, np.nan),
     )
     first, _ = TelemetryGenerator(one).sample(50, ENTITIES, state)

@@ -316,7 +316,7 @@ def _simulation(
         rules=_rules(policy, world),
         services=services,
         works=works,
-        loads=DrawnLoads(world.seed, jobs),
+        loads=DrawnLoads(world.seed, jobs, world.slow_gpus),
         queues=world.spec.queues,
         ready_wakes=services is not None,
         recuts=policy is not None,

@@ -63,6 +63,7 @@ class World:
     telemetry: str = "auto"
     durations: str = "predicted"
     faults: FaultOptions | None = None
+    slow_gpus: Mapping[int, float] = field(default_factory=dict)  # by row; see `simulator.world.sharing.Loads`
     assumed: Mapping[str, int] = field(default_factory=dict)
     unusable_by_reason: Mapping[str, int] = field(default_factory=dict)
     first_unusable: Mapping[str, str] = field(default_factory=dict)  # by reason, the first such row of the job file
@@ -155,6 +156,7 @@ def build_world(options: SimulateOptions) -> World:
         telemetry=scenario.telemetry if scenario else "auto",
         durations=scenario.durations if scenario else "predicted",
         faults=scenario.faults if scenario else None,
+        slow_gpus=_slow_rows(scenario, inventory),
         assumed=assumed,
         unusable_by_reason=unusable | dict(services.unusable_by_reason),
         first_unusable=dict(trace.first_unusable) if trace is not None else {},
@@ -174,6 +176,20 @@ def build_world(options: SimulateOptions) -> World:
         starts=_starts(trace, spec) if trace is not None and options.jobs is not None else None,
         _jobs=jobs,
     )
+
+
+def _slow_rows(scenario: Scenario | None, inventory: Inventory) -> dict[int, float]:
+    """Rows of the slow GPUs. Raises `InputError` for one that the cluster does not have."""
+    nodes, found = inventory.nodes, dict[int, float]()
+    places = {str(name): row for row, name in enumerate(nodes.id.tolist())}
+    for each in scenario.slow_gpus if scenario else ():
+        row = places.get(each.node, -1)
+        if row < 0 or each.gpu >= int(nodes.gpus[row]):
+            raise InputError(
+                f"slow_gpus: the cluster has no GPU {each.gpu} on node {each.node!r}; {unknown_name(each.node, places)}"
+            )
+        found[int(nodes.first_gpu[row]) + each.gpu] = each.ratio
+    return found
 
 
 def _policy_notes(policy_set: tuple[str, ...]) -> tuple[str, ...]:

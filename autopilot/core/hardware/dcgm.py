@@ -57,6 +57,8 @@ TELEMETRY = (
     Signal("power_w", 3000.0, Reach.GPU),  # twice the limit of the largest board
     Signal("video_ratio", 1.0 + RATIO_SLACK, Reach.NONE, optional=True),  # of the busier video engine
     Signal("duty_ratio", 1.0 + RATIO_SLACK, optional=True),  # time in which the engine is busy
+    Signal("sm_clock_mhz", 1e4, Reach.GPU, optional=True),
+    Signal("pcie_width", 64.0, Reach.NONE, optional=True),  # lanes in use
 )
 """The signals of the product. A further one is a row here and in `_TABLE`, and its use: every reader asks by name."""
 
@@ -164,6 +166,10 @@ _TABLE = (
     _mib(253, "FB_RESERVED", "", "frame buffer reserved"),
     Field(155, (_DEV + "POWER_USAGE", _DEV + "BOARD_POWER_WATTS", "dcgm_power_usage"),
           "W", _BOARD, _G, BLANK_INT32, 1e5, "power_w", 1.0, "board power"),
+    Field(100, (_DEV + "SM_CLOCK", _DEV + "SM_CLOCK_MHZ", "dcgm_sm_clock"),
+          "MHz", _BOARD, _G, BLANK_INT32, 1e4, "sm_clock_mhz", 1.0, "clock of the SMs"),
+    Field(238, (_DEV + "PCIE_LINK_WIDTH",),
+          "lanes", _BOARD, _G, BLANK_INT32, 64.0, "pcie_width", 1.0, "PCIe lanes in use"),
     Field(156, (_DEV + "TOTAL_ENERGY_CONSUMPTION", "dcgm_total_energy_consumption"),
           "mJ", _BOARD, _C, BLANK_INT64, _COUNTER_MAX, "energy_mj", 1.0, "energy since the driver was loaded"),
     Field(206, (_DEV + "ENC_UTIL", "dcgm_enc_utilization"),

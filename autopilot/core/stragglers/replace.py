@@ -40,7 +40,7 @@ AWAY = Case(
     "away",
     words="move it away from {member}, which holds it up ({evidence}): it has computed {slow} times as long as its "
     "peers for {lasted}, which costs {lost} an hour; {victims}",
-    takes=StopReason.MOVE,
+    takes=StopReason.AWAY,
     by_telemetry=True,
 )
 HELD_UP = NoteCase(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ HEAVY, MIDDLE, LIGHT = (0.75, 1.0), (0.4, 0.55), (0.03, 0.1)
 
 class Loads:
     """Work of these (SM activity, busy ratio, MiB), by row."""
+
+    slow: Mapping[int, float] = MappingProxyType({})
 
     def __init__(self, rows: Sequence[tuple[float, float, float]]) -> None:
         self.rows = rows
