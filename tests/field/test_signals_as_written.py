@@ -148,6 +148,8 @@ dcgm_fb_used{L} 1000
 dcgm_fb_free{L} 79000
 dcgm_fb_reserved{L} 500
 dcgm_power_usage{L} 500
+dcgm_sm_clock{L} 1755
+DCGM_FI_DEV_PCIE_LINK_WIDTH{L} 16
 dcgm_total_energy_consumption{L} 1e9
 dcgm_enc_utilization{L} 5
 dcgm_dec_utilization{L} 25
@@ -168,6 +170,8 @@ DCGM_FI_DEV_FB_USED{L} 1000
 DCGM_FI_DEV_FB_FREE{L} 79000
 DCGM_FI_DEV_FB_RESERVED{L} 500
 DCGM_FI_DEV_POWER_USAGE{L} 500
+DCGM_FI_DEV_SM_CLOCK{L} 1755
+DCGM_FI_DEV_PCIE_LINK_WIDTH{L} 16
 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{L} 1e9
 DCGM_FI_DEV_ENC_UTIL{L} 5
 DCGM_FI_DEV_DEC_UTIL{L} 25
@@ -188,6 +192,8 @@ DCGM_FI_PROF_PCIE_RX_BYTES{L} 40
 DCGM_FI_DEV_GPU_UTIL_RATIO{L} 99
 DCGM_FI_DEV_FB_USED{L} 1000
 DCGM_FI_DEV_BOARD_POWER_WATTS{L} 500
+DCGM_FI_DEV_SM_CLOCK{L} 1755
+DCGM_FI_DEV_PCIE_LINK_WIDTH{L} 16
 DCGM_FI_DEV_ENC_UTIL{L} 5
 DCGM_FI_DEV_DEC_UTIL{L} 25
 DCGM_FI_DEV_XID_ERROR{L} 0
@@ -219,6 +225,8 @@ def test_each_generation_of_names_and_labels_is_read(text: str, labels: str) -> 
             "power_w": 500,
             "video_ratio": 0.25,
             "duty_ratio": 0.9,
+            "sm_clock_mhz": 1755,
+            "pcie_width": 16,
         }
     )
     assert set(scanner.owned().owners) == {("n", "p", "c")}

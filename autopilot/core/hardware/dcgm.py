@@ -166,7 +166,7 @@ _TABLE = (
     _mib(253, "FB_RESERVED", "", "frame buffer reserved"),
     Field(155, (_DEV + "POWER_USAGE", _DEV + "BOARD_POWER_WATTS", "dcgm_power_usage"),
           "W", _BOARD, _G, BLANK_INT32, 1e5, "power_w", 1.0, "board power"),
-    Field(100, (_DEV + "SM_CLOCK", _DEV + "SM_CLOCK_MHZ", "dcgm_sm_clock"),
+    Field(100, (_DEV + "SM_CLOCK", "dcgm_sm_clock"),
           "MHz", _BOARD, _G, BLANK_INT32, 1e4, "sm_clock_mhz", 1.0, "clock of the SMs"),
     Field(238, (_DEV + "PCIE_LINK_WIDTH",),
           "lanes", _BOARD, _G, BLANK_INT32, 64.0, "pcie_width", 1.0, "PCIe lanes in use"),
