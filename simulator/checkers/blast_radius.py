@@ -47,11 +47,9 @@ class BlastRadius(Checker):
         """Add it to the other evictions of this instant."""
         self._decided.pop(fact.effect, None)
         held = self._held.get(fact.job)
-        if fact.ahead or fact.drain:
-            return  # the gang that gains is still to come
-        own_sake = (
-            fact.why == Why.RECOVER or fact.away
-        )  # it is stopped to start again, and no other work gains its GPUs
+        if fact.ahead or fact.drain or fact.apart:
+            return  # the gang that gains is still to come, or a neighbour gains and starts nothing
+        own_sake = fact.why == Why.RECOVER or fact.away  # no other work gains its GPUs
         if self.world.rules.blast_ratio is None or not weighed(fact) or own_sake or held is None:
             return
         tick = fact.effect.partition("/")[0]

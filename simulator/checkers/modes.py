@@ -14,9 +14,10 @@ def _with(*effects: Effect) -> frozenset[str]:
 FILLS, RECOVERS, SUSPENDS, FLOORS = _with(Effect.FILL), _with(Effect.STOP), _with(Effect.SUSPEND), _with(Effect.FLOOR)
 CEILINGS = _with(Effect.CEILING)
 RECUTS, DRAINS, CORDONS = _with(Effect.RECUT), _with(Effect.DRAIN), _with(Effect.CORDON)
-MOVES, CLEARS, PARKS = _with(Effect.MOVE, Effect.ISOLATE), _with(Effect.CLEAR), _with(Effect.PARK)
+ISOLATES = _with(Effect.ISOLATE)
+MOVES, CLEARS, PARKS = _with(Effect.MOVE), _with(Effect.CLEAR), _with(Effect.PARK)
 TAKES = _with(Effect.RECLAIM, Effect.PREEMPT, Effect.ROOM)
-STARTS = _with(Effect.ADMIT, Effect.SHARE) | MOVES | CLEARS | DRAINS
+STARTS = _with(Effect.ADMIT, Effect.SHARE) | MOVES | CLEARS | DRAINS | ISOLATES
 """Actions that start work: on idle GPUs, or on those of victims."""
 SHRINKS, GROWS = TAKES | RECOVERS, _with(Effect.GROW)
 
@@ -55,7 +56,7 @@ class Modes(Checker):
         if fact.why == Why.RECOVER:
             actions = RECOVERS
         elif fact.why == Why.MOVE:
-            actions = CLEARS if fact.ahead else DRAINS if fact.drain else MOVES
+            actions = CLEARS if fact.ahead else DRAINS if fact.drain else ISOLATES if fact.apart else MOVES
         elif fact.why == Why.SUSPEND:
             actions = SUSPENDS
         elif fact.why == Why.PARK:

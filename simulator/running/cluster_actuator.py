@@ -224,6 +224,7 @@ class ClusterActuator:
             ahead=reason == StopReason.MOVE_AHEAD,
             away=reason == StopReason.AWAY,
             drain=reason == StopReason.DRAIN,
+            apart=reason == StopReason.ISOLATE,
             park=reason == StopReason.IDLE,
             save=eviction.save,
             effect=instruction.id,

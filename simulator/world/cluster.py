@@ -237,6 +237,7 @@ class Cluster(Gaining):
         ahead: bool = False,
         away: bool = False,
         drain: bool = False,
+        apart: bool = False,
         park: bool = False,
         save: Save = Save.TRY,
         effect: str = "",
@@ -245,9 +246,10 @@ class Cluster(Gaining):
         """Evict a job; it is pending again at once, or after it has saved its progress and left.
 
         `moving`: it is stopped to be started elsewhere, with `ahead` for merely expected work, with `drain` for
-        another MIG geometry. `recover`: its hardware failed or is about to; stuck work is then removed by force.
-        `contract`: by contract. `suspend`: it exceeded its limit, and its owner has to start it anew. `park`: it does
-        nothing, and waits for its owner (`resume`). `save`: the treatment of work with no save in the grace period.
+        another MIG geometry, with `apart` because of a neighbour. `recover`: its hardware failed or is about to; stuck
+        work is then removed by force. `contract`: by contract. `suspend`: it exceeded its limit, and its owner has to
+        start it anew. `park`: it does nothing, and waits for its owner (`resume`). `save`: the treatment of work with
+        no save in the grace period.
         """
         if self.held[job] is None:
             return Refusal.NOT_HOLDING
@@ -268,7 +270,7 @@ class Cluster(Gaining):
             if save == Save.MUST and not self.checkpoints.keeps(job, write):
                 return Refusal.UNSAVED
         by_signal = self.sharings.is_client(job) and not self.checkpoints.keeps(job, write)
-        self.publish(Evicting(now_s, job, number, why, contract, effect, ahead, drain, by_signal, away))
+        self.publish(Evicting(now_s, job, number, why, contract, effect, ahead, drain, by_signal, away, apart))
         if not forced:
             linger_s = self.linger_s(job, number, now_s)
             self.leaving[job] = Leaving(why, now_s, write)

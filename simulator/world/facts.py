@@ -105,6 +105,7 @@ class Evicting(NamedTuple):
     drain: bool = False  # moved so that its GPU or node can be cut anew
     by_signal: bool = False  # a client of an MPS server, ended without a clean exit
     away: bool = False  # moved because a member holds it up: no other work gains its GPUs
+    apart: bool = False  # moved because it slows a neighbour, or one slows it
 
 
 class Stopped(NamedTuple):

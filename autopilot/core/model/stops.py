@@ -13,6 +13,7 @@ class StopReason(StrEnum):
     MOVE = "move"  # it continues in another place, weighed
     MOVE_AHEAD = "move-ahead"  # it continues in another place, for work that is only expected
     AWAY = "away"  # it continues in another place, because a member holds it up where it is
+    ISOLATE = "isolate"  # it continues in another place, because it slows a neighbour or one slows it
     DRAIN = "drain"  # it continues in another place, so that its GPU or node can be cut anew
     RECLAIM_MOVE = "reclaim-move"  # it continues in another place, by contract
     BACKFILL = "backfill"  # the reservation that it started before is due
@@ -45,7 +46,16 @@ class StopReason(StrEnum):
 _BY_CONTRACT = frozenset(
     {StopReason.RECLAIM, StopReason.RECLAIM_MOVE, StopReason.BACKFILL, StopReason.RECOVER, StopReason.SUSPEND}
 )
-_MOVES = frozenset({StopReason.MOVE, StopReason.MOVE_AHEAD, StopReason.AWAY, StopReason.DRAIN, StopReason.RECLAIM_MOVE})
+_MOVES = frozenset(
+    {
+        StopReason.MOVE,
+        StopReason.MOVE_AHEAD,
+        StopReason.AWAY,
+        StopReason.ISOLATE,
+        StopReason.DRAIN,
+        StopReason.RECLAIM_MOVE,
+    }
+)
 _FOR_ITSELF = frozenset({StopReason.RECOVER, StopReason.RESTART})
 _OWN = _FOR_ITSELF | {StopReason.SUSPEND, StopReason.IDLE, StopReason.AWAY}
 

@@ -1,11 +1,11 @@
 """Trials of suspects, their verdicts, and what is remembered of pairs.
 
 Theory of operation. A trial begins when a suspect is asked to pause. Once the view shows the pause, the level of its
-victim is watched: if it falls by half of its rise, the suspect is confirmed, and stays paused until it is moved, for
-`HOLD_S` at most. If it does not within `JUDGE_S`, the suspect is cleared, and goes on. Where the level is not known, or
-the pause never shows, the trial ends at `MOST_S` without a verdict. It also ends when one of the two is gone, or when
-the actuator fails. A pause ends by itself within 300 s unless it is asked for again, so nothing here can leave work
-paused.
+victim is watched. If it falls by half of its rise, in logarithms, from where it was before the pause, the suspect is
+confirmed, and stays paused until it is moved, for `HOLD_S` at most. If it does not within `JUDGE_S`, the suspect is
+cleared, and goes on. Where the level is not known, or the pause never shows, the trial ends at `MOST_S` without a
+verdict. It also ends when one of the two is gone, or when the actuator fails. A pause ends by itself within 300 s
+unless it is asked for again, so nothing here can leave work paused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from heapq import nlargest
-from math import isnan, nan
+from math import isnan, log, nan
 
 from autopilot.core.model.capability import Planned, Tick
 from autopilot.core.model.identity import rows_by_uid
@@ -37,7 +37,7 @@ HOLD_S = 600.0
 RENEW_S = 100.0
 """A pause is asked for again when less than this is left of it."""
 FALLEN_RATIO = 0.5
-"""Part of the rise that is left at most where the suspect is the cause."""
+"""Part of the rise that a pause takes away at least where the suspect is the cause."""
 MOST_PAIRS = 2000
 """Pairs in the memory: the newest. Names come from people and from generators."""
 LEAST_COUNT = 0.05
@@ -101,9 +101,9 @@ def _followed(
     if now_s >= trial.until_s:
         return memory if trial.judged else _spent(memory, trial, now_s), None
     paused_s, now_ratio = now_s - trial.paused_s, nan if found is None else found.now_ratio
-    if trial.judged or isnan(paused_s) or isnan(now_ratio) or paused_s < LEAST_S:
+    if trial.judged or isnan(paused_s) or not now_ratio > 0.0 or paused_s < LEAST_S:
         return memory, trial
-    harmful = now_ratio - 1.0 <= FALLEN_RATIO * (trial.rise_ratio - 1.0)
+    harmful = log(trial.before_ratio / now_ratio) >= FALLEN_RATIO * log(trial.rise_ratio)
     if not harmful and paused_s < JUDGE_S:
         return memory, trial
     verdict = Verdict(harmful, trial.rise_ratio, round(now_ratio, 4), now_s)
@@ -170,6 +170,7 @@ def enter_trials(memory: ControllerMemory, planned: Planned) -> ControllerMemory
                 pair=pair_of(snapshot, found, victim, row),
                 budget=budget_of(snapshot, victim),
                 rise_ratio=found.rise_ratio,
+                before_ratio=found.now_ratio if found.now_ratio > 0.0 else found.rise_ratio,
                 paused_s=nan,
                 until_s=now_s + MOST_S,
             )

@@ -30,7 +30,7 @@ from autopilot.core.neighbours import pausing
 from autopilot.core.neighbours.follow import MOST_S, RENEW_S
 from autopilot.core.neighbours.pairing import budget_of
 from autopilot.core.neighbours.pausing import MOST_PAUSE_S, Pause, Resume
-from autopilot.core.neighbours.places import away
+from autopilot.core.neighbours.places import as_agreed, away
 from autopilot.core.planning.context import Context
 from autopilot.core.planning.pairs import uid_pair
 
@@ -57,7 +57,7 @@ MOVE = Case(
     "neighbour",
     words="move it away from {victim}, which took {rise} times as long beside it ({near}), and {paused} times while "
     "this was paused: {victims}",
-    takes=StopReason.MOVE,
+    takes=StopReason.ISOLATE,
     exempt=_MOVED,
 )
 HARDEN = Case(
@@ -66,7 +66,7 @@ HARDEN = Case(
     "harden",
     words="move it away from {suspect}, beside which it took {rise} times as long ({near}), and {paused} times while "
     "that was paused: {victims}",
-    takes=StopReason.MOVE,
+    takes=StopReason.ISOLATE,
     exempt=_MOVED,
 )
 UNCONFIRMED = NoteCase(
@@ -141,6 +141,8 @@ def _open(ctx: Context) -> Iterator[_Found]:
             named = Evidence("suspect", record.suspect or "work that nobody knows")
             _tell(ctx, record, (named, near, confidence), UNCONFIRMED, "no workload of the view is that neighbour")
         elif victim is not None and suspect is not None and holding[victim] and holding[suspect]:
+            if as_agreed(ctx, record, victim):
+                continue
             yield _Found(ctx, record, victim, suspect)
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from autopilot.core.effects.draft import Eviction
-from autopilot.core.model.neighbours import Nearness
-from autopilot.core.model.snapshot import Bools
+from autopilot.core.model.neighbours import Interference, Measure, Nearness
+from autopilot.core.model.snapshot import F64, Bools
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
 from autopilot.core.planning.context import Context
+from autopilot.core.sharing.facts import shared_rates
 from autopilot.core.sharing.seats import seats_for
 from autopilot.core.sharing.terms import terms_of
+
+SLACK_RATIO = 0.15
+"""A rate this far below its prediction is no part of what sharing costs (the alert GPUAutopilotSlowPair)."""
 
 
 def away(ctx: Context, row: int, other: int, nearness: Nearness) -> Eviction | None:
@@ -38,6 +42,23 @@ def away(ctx: Context, row: int, other: int, nearness: Nearness) -> Eviction | N
         if _apart(layout, taken, shut[node[layout.gpu]], nearness):
             return Eviction(row, "move", layout, width, float(ctx.losses.price_gpu_s[row]))
     return None
+
+
+def as_agreed(ctx: Context, found: Interference, victim: int) -> bool:
+    """Whether a gang on shares (row) is no slower than was predicted for it when it got them, within `SLACK_RATIO`."""
+    if found.measure is not Measure.RATE or found.nearness is not Nearness.GPU:
+        return False
+    predicted = ctx.once(_Rates, lambda: _Rates([_predicted(ctx)]))[0][victim]
+    return bool(predicted - 1.0 / found.rise_ratio <= SLACK_RATIO)
+
+
+class _Rates(list[F64]):
+    """The predicted rates of all work on shares. [workloads]; NaN: unknown."""
+
+
+def _predicted(ctx: Context) -> F64:
+    seen = ctx.observation
+    return shared_rates(seen.snapshot, ctx.memory.profiles, seen.forecasts.colocation, ctx.now_s).predicted
 
 
 def _apart(layout: Layout, taken: np.ndarray, beside: Bools, nearness: Nearness) -> bool:

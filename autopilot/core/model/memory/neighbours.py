@@ -27,7 +27,8 @@ class Trial:
     incarnation: int  # of the suspect
     pair: str  # key of the pair
     budget: str  # whose pauses of the innocent it may count to: the service of the victim, or the victim
-    rise_ratio: float  # of the victim, before the pause
+    rise_ratio: float  # of the victim, when it was found
+    before_ratio: float  # of the victim, when the pause was asked for
     paused_s: Time  # since when the view shows the pause; NaN: not yet
     until_s: Time  # it goes on then, whatever was found
     judged: bool = False  # its victim has recovered: it stays paused until it is moved

@@ -10,6 +10,7 @@ import pytest
 
 from autopilot.core.model.memory import Step
 from autopilot.core.model.modes import Mode
+from autopilot.core.model.neighbours import Measure, Nearness
 from autopilot.core.model.objects import Pausing
 from autopilot.core.model.records import OutcomeKind
 from autopilot.core.model.snapshot import SloClass
@@ -20,6 +21,7 @@ from autopilot.metrics.samples import Samples
 from autopilot.metrics.sharing_samples import put_neighbours
 from tests.kits.core_world import AUTO, holds, with_policy
 from tests.kits.noisy_world import NOW_S, VICTIM_MOVES, Noisy, after_pause, record
+from tests.kits.sharing_world import SLICED, known, shared, sits
 
 PAIR = uid_pair("victim", "suspect")
 
@@ -165,6 +167,19 @@ def test_its_mode_says_whether_it_acts(mode: Mode, sent: bool) -> None:
     assert bool(world.sent) == sent
     words = "pause it for 10 min to see whether victim recovers: it takes 1.5 times as long since this came beside it"
     assert words in proposal_words(proposal)
+
+
+@pytest.mark.parametrize(("rise", "sent"), [(1.1, []), (1.5, ["pause"])])
+def test_a_gang_on_shares_is_no_victim_while_it_is_as_slow_as_was_predicted(rise: float, sent: list[str]) -> None:
+    """Sharing costs that; what is slower than that by 0.15 of its rate alone is not part of it."""
+    found = record(measure=Measure.RATE, nearness=Nearness.GPU, rise_ratio=rise, now_ratio=rise)
+    world = Noisy(found=(found,), shape="2x1", on={0: SLICED})
+    able = {"pausing": int(Pausing.ABLE), "checkpoint_on_request": True}
+    world.work = {name: sits(name, [0], **able) for name in ("victim", "suspect")}
+    snap = shared(world.shape, list(world.work.values()), world.on)
+    world.memory = known(snap, NOW_S)
+    world.tick()
+    assert world.kinds() == sent
 
 
 def test_metrics_count_the_victims_by_what_is_known_of_the_suspect() -> None:
