@@ -149,6 +149,21 @@ class SlowedBy(TypedDict):
     now_ratio: Number
 
 
+class HeldUpBy(TypedDict):
+    """A member of a gang that computes `slow_ratio` times as long as its peers. `suspect_gangs`: in which its GPU was
+    slow; 0: in this one alone.
+    """
+
+    node: str
+    gpu: str
+    rank: int
+    slow_ratio: float
+    evidence: list[str]
+    confidence: float
+    lost_gpu_s_per_h: float
+    suspect_gangs: int
+
+
 class PendingWorkload(WorkloadBasics):
     """A waiting workload with the reason. `proposal`: id of its proposal.
 
@@ -193,6 +208,7 @@ class WorkloadRow(WorkloadBasics):
     nodes: list[str]
     beside: list[Neighbour]
     slowed_by: list[SlowedBy]
+    held_up_by: list[HeldUpBy]
     rate_ratio: Number
     rate_basis: Literal["measured", "estimated"] | None
     predicted_rate_ratio: Number

@@ -30,6 +30,7 @@ from autopilot.core.planning.plan_state import CODES
 from autopilot.core.sharing.facts import shared_rates
 from autopilot.explain.cases import with_worst
 from autopilot.explain.disturbance import disturbance_lines
+from autopilot.explain.held_up import straggler_lines
 from autopilot.explain.neighbours import sharing_lines
 from autopilot.explain.notes import gap_lines, note_words
 from autopilot.explain.proposals import (
@@ -103,6 +104,8 @@ def tell(
     snapshot, known = observation.snapshot, memory or ControllerMemory()
     rates = shared_rates(snapshot, known.profiles, learned, observation.now_s) if memory is not None else None
     slowed = disturbance_lines(snapshot, row, observation.forecasts.interference, known.neighbours)
+    forecasts, uid = observation.forecasts, str(snapshot.workloads.uid[row])
+    slowed += straggler_lines(uid, forecasts.stragglers, forecasts.slow_gpus)
     lines += [f"  {line}" for line in (*sharing_lines(snapshot, row, rates), *slowed)]
     if decision.halted:
         lines.append(f"  everything is held: {decision.halted}")

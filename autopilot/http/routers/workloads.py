@@ -101,7 +101,7 @@ def _rows(latest: Published) -> list[Row]:
     use, nodes, beside = usage_of(snapshot, observation.now_s), _nodes(snapshot), neighbours(snapshot)
     activity, measured_ratio, estimated = _measured(use)
     rates = shared_rates(snapshot, latest.memory.profiles, observation.forecasts.colocation, observation.now_s)
-    slowed = _slowed(latest)
+    slowed, held_up = _slowed(latest), _held_up(latest)
     pending = work.state == State.PENDING
     since_s = np.where(pending, work.submit_s, np.where(np.isnan(work.runs_since_s), work.start_s, work.runs_since_s))
     waits = {each["id"]: each for each in waiting_rows(latest)}
@@ -114,6 +114,7 @@ def _rows(latest: Published) -> list[Row]:
             "nodes": nodes.get(row, []),
             "beside": [_neighbour(snapshot, *each) for each in beside.get(row, Counter()).most_common()],
             "slowed_by": slowed.get(row, []),
+            "held_up_by": held_up.get(str(work.uid[row]), []),
             **_rate(rates, row),
             "activity_ratio": known(float(activity[row])),
             "activity_estimated": bool(estimated[row]),
@@ -140,6 +141,18 @@ def _slowed(latest: Published) -> dict[int, list[Row]]:
         ratios = {"rise_ratio": record.rise_ratio, "now_ratio": known(record.now_ratio)}
         each = {"id": record.suspect, "near": record.nearness.value, "state": standing.value, **ratios}
         found.setdefault(row, []).append(each)
+    return found
+
+
+def _held_up(latest: Published) -> dict[str, list[Row]]:
+    """The members that hold up a gang, by its uid."""
+    forecasts = latest.observation.forecasts
+    suspects, found = {each.gpu: each.gangs for each in forecasts.slow_gpus}, dict[str, list[Row]]()
+    for each in forecasts.stragglers:
+        member = {"node": each.node, "gpu": each.gpu, "rank": each.rank, "slow_ratio": each.slow_ratio}
+        known = {"evidence": list(each.evidence), "confidence": each.confidence}
+        costs = {"lost_gpu_s_per_h": each.cost_gpu_s_per_h, "suspect_gangs": suspects.get(each.gpu, 0)}
+        found.setdefault(each.gang_uid, []).append(member | known | costs)
     return found
 
 

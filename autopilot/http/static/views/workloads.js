@@ -26,6 +26,7 @@ const beside = ({ beside: them }) => (them.length
   ? `, shares its GPUs with ${them.slice(0, NODES).map((each) => `${each.id}${each.tenant ? ` (${each.tenant})` : ""}`).join(", ")}${them.length > NODES ? ` and ${them.length - NODES} more` : ""}`
   : "");
 const slowed = ({ slowed_by: them }) => them.map((each) => `, ${each.rise_ratio.toFixed(2)} times as slow since ${each.id || "unknown work"} came (${each.state})`).join("");
+const heldUp = ({ held_up_by: them }) => them.map((each) => `, held up by ${each.node}${each.gpu ? ` (${each.gpu})` : ""}: ${each.slow_ratio.toFixed(2)} times as slow${each.suspect_gangs ? `, slow in ${each.suspect_gangs} gangs` : ""}`).join("");
 const since = (row) => (row.since_s === null ? UNKNOWN : `${duration(data.now_s - row.since_s)} ago`);
 const end = (row) => `${ahead(row.expected_end_s, data.now_s)}${row.end_by_limit ? " (time limit)" : ""}`;
 
@@ -34,7 +35,7 @@ const columns = () => [
   { head: "State", kind: "short", cell: (row) => row.state },
   { head: "Tenant", cell: (row) => row.tenant || UNKNOWN },
   { head: "Queue", cell: (row) => row.queue || UNKNOWN },
-  { head: "Size", kind: "short", cell: (row) => [size(row), asked(row), beside(row), row.beside.length ? rate(row) : "", slowed(row)] },
+  { head: "Size", kind: "short", cell: (row) => [size(row), asked(row), beside(row), row.beside.length ? rate(row) : "", slowed(row), heldUp(row)] },
   { head: "SM activity", unit: `over ${duration(data.window_s)}`, kind: "number", cell: activity },
   { head: "Since", kind: "number", cell: since },
   { head: "Expected end", kind: "number", cell: end },

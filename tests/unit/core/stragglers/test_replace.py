@@ -10,6 +10,7 @@ from autopilot.core.effects.move import MoveChange
 from autopilot.core.model.memory import Step
 from autopilot.core.model.modes import Mode
 from autopilot.core.stragglers import replace as action
+from autopilot.explain.held_up import straggler_lines
 from tests.kits.core_world import holds, with_policy
 from tests.kits.held_up_world import GANG, SUSPECT, held_up, slow
 from tests.kits.ticking_world import EAGER
@@ -66,3 +67,13 @@ def test_it_is_off_with_its_mode() -> None:
     """Nothing is proposed and nothing noted."""
     step = held_up(slow(), policy=with_policy(EAGER, modes={"replace": Mode.OFF}))
     assert (moved_to(step), why(step)) == ([], "")
+
+
+def test_the_story_of_a_gang_names_the_member() -> None:
+    """With its evidence and cost, and whether its GPU was slow before."""
+    suspect = replace(SUSPECT, gpu="GPU-3", node="node-0")
+    assert straggler_lines("train", (slow(), slow(gang_uid="other")), (suspect,)) == [
+        "held up by rank 3 on node-0, GPU GPU-3: it computes 1.30 times as long as its peers (step-time, clocks, "
+        "confidence 0.93), which costs 2.00 GPU-h an hour; this GPU was slow in 3 gangs"
+    ]
+    assert straggler_lines("train", (slow(gpu="", rank=-1),), ())[0].startswith("held up by node-0: it computes 1.30")
