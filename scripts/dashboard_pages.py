@@ -222,6 +222,13 @@ FLEET = Page(
             Target(by("pool, state", "pool_disturbed_workloads", P), "{{pool}} {{state}}"),
             empty="No work is slowed by a neighbour.",
         ),
+        lines(
+            "Slow members of gangs",
+            "Members that hold up their gang, and GPUs that were slow in several gangs: test these, or drain them.",
+            "none",
+            Target(by("pool, kind", "pool_slow_members", P), "{{pool}} {{kind}}"),
+            empty="No gang is held up by a member.",
+        ),
         RECOMMENDED,
     ),
     (CLUSTER, chosen("pool", "Pool", "gpu_autopilot_pool_capacity_gpus"), AUTOPILOT),

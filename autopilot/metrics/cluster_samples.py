@@ -23,7 +23,7 @@ from autopilot.core.placement.fragmentation.measure import measure_fragmentation
 from autopilot.core.placement.whatif import WhatIf
 from autopilot.core.recovery.half_started import half_started
 from autopilot.metrics.samples import Samples
-from autopilot.metrics.sharing_samples import put_neighbours, put_sharing
+from autopilot.metrics.sharing_samples import put_neighbours, put_sharing, put_slow
 from autopilot.metrics.table import MOST_IDLE_BORROWERS, MOST_QUEUES, TENANT_USE, USE
 
 NOT_OURS = frozenset({Code.TOO_WIDE, Code.EXCLUDED, Code.CHECK, Code.NO_PODS, Code.SUSPENDED, Code.LIMIT})
@@ -44,6 +44,7 @@ def put_cluster(
     put_services(out, snapshot, observation.now_s)
     put_sharing(out, observation, memory)
     put_neighbours(out, observation, memory)
+    put_slow(out, observation)
     put_telemetry(out, snapshot, policy)
 
 

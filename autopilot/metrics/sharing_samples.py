@@ -1,10 +1,13 @@
-"""Samples about GPUs shared by software and about noisy neighbours, by pool: no name of work or pair is a label."""
+"""Samples about shared GPUs, noisy neighbours and slow members, by pool: no name of work or pair is a label."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from autopilot.core.model.memory import ControllerMemory
+from autopilot.core.model.neighbours import SlowGpu, Straggler
 from autopilot.core.model.records import Observation
 from autopilot.core.model.snapshot import F64, I32
 from autopilot.core.neighbours.facts import Standing, disturbed
@@ -53,6 +56,18 @@ def put_neighbours(out: Samples, observation: Observation, memory: ControllerMem
         for standing, rows in victims.items():
             count = sum(pool_of.get(row) == code for row in rows)
             out.put("pool_disturbed_workloads", float(count), snapshot.names.pools[code], standing.value)
+
+
+def put_slow(out: Samples, observation: Observation) -> None:
+    """Members that hold up their gang, and suspected GPUs, by pool; absent where a pool has neither."""
+    nodes, forecasts = observation.snapshot.nodes, observation.forecasts
+    pool_of = dict(zip(nodes.id.tolist(), nodes.pool.tolist(), strict=True))
+    kinds: dict[str, Sequence[Straggler | SlowGpu]] = {"member": forecasts.stragglers, "suspect": forecasts.slow_gpus}
+    pools = {pool_of[each.node] for found in kinds.values() for each in found if each.node in pool_of}
+    for code in sorted(pools):
+        for kind, found in kinds.items():
+            count = sum(pool_of.get(each.node) == code for each in found)
+            out.put("pool_slow_members", float(count), observation.snapshot.names.pools[code], kind)
 
 
 def _known(values: F64, pool: I32) -> dict[int, F64]:

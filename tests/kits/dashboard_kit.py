@@ -19,6 +19,7 @@ def filled_in(expr: str, chosen: str = ".*") -> str:
 
 LOOKS: dict[str, str] = {
     "GPU fleet / Work slowed by a neighbour": "none",
+    "GPU fleet / Slow members of gangs": "none",
     "GPU fleet / Capacity": "none",
     "GPU fleet / Allocated": "none",
     "GPU fleet / Free": "none",

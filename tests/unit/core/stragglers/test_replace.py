@@ -11,7 +11,9 @@ from autopilot.core.model.memory import Step
 from autopilot.core.model.modes import Mode
 from autopilot.core.stragglers import replace as action
 from autopilot.explain.held_up import straggler_lines
-from tests.kits.core_world import holds, with_policy
+from autopilot.metrics.samples import Samples
+from autopilot.metrics.sharing_samples import put_slow
+from tests.kits.core_world import holds, with_policy, world
 from tests.kits.held_up_world import GANG, SUSPECT, held_up, slow
 from tests.kits.ticking_world import EAGER
 
@@ -77,3 +79,13 @@ def test_the_story_of_a_gang_names_the_member() -> None:
         "confidence 0.93), which costs 2.00 GPU-h an hour; this GPU was slow in 3 gangs"
     ]
     assert straggler_lines("train", (slow(gpu="", rank=-1),), ())[0].startswith("held up by node-0: it computes 1.30")
+
+
+def test_metrics_count_slow_members_and_suspects_by_pool() -> None:
+    """Without any there is no series; a node that is gone counts nowhere."""
+    out, seen = Samples(), world("2x8", [GANG])
+    put_slow(out, seen)
+    assert "pool_slow_members" not in out.values
+    found = (slow(), slow(node="gone"))
+    put_slow(out, replace(seen, forecasts=replace(seen.forecasts, stragglers=found, slow_gpus=(SUSPECT,))))
+    assert sorted(out.values["pool_slow_members"].values()) == [1.0, 1.0]
