@@ -112,7 +112,8 @@ def load(path: Path = TABLE) -> Table:
     )
     families = [_family("DCGM fields", tuple(dcgm.BY_NAME), found["dcgm"])]
     for each in SOURCES:
-        family = _family(each.words, _metrics_of(each.queries), found["servers"].get(each.name))
+        names = tuple(dict.fromkeys((*_metrics_of(each.queries), *filter(None, each.mean))))
+        family = _family(each.words, names, found["servers"].get(each.name))
         families.append(family._replace(prefixes=tuple(part.prefixes for part in each.families)))
     not_fixed = {(file, text): why for file, text, why in found["not_fixed"]}
     return Table(groups, tuple(families), tuple(found["own"]), found["no_signals"], not_fixed)

@@ -192,7 +192,7 @@ class KubernetesCollector:
         if self._training is None and isinstance(other, Training):
             self._training = other
         if isinstance(other, Measuring):
-            other.learn(self._gangs.served.names, self._gangs.served.objectives, self._gangs.served.by_pod)
+            other.learn(*self._gangs.served.told())
 
     # --- changes --------------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from autopilot.core.model.latencies import sharing_replicas
 from autopilot.core.model.objectives import declared
-from autopilot.core.model.records import Gap
+from autopilot.core.model.records import Gap, Work
 from autopilot.core.model.snapshot import ServiceTable
 from collectors.kubernetes import kinds
 from collectors.kubernetes.autoscalers import lacks_floor_value, target_of
@@ -41,10 +42,12 @@ class Measuring(Protocol):
         services: Callable[[], Collection[str]],
         declared: Callable[[], Mapping[str, tuple[float, ...]]],
         pods: Callable[[], Mapping[str, str]],
+        sharing: Callable[[], Collection[str]],
     ) -> None:
         """Take the names of the services, NAMESPACE/NAME, and their declared objectives, if any.
 
-        `pods`: the service of each pod, NAMESPACE/POD, with a name that does not tell it.
+        `pods`: the service of each pod, NAMESPACE/POD, with a name that does not tell it. `sharing`: the replicas,
+        NAMESPACE/POD, that share a GPU or a node.
         """
         ...
 
@@ -61,6 +64,7 @@ class Services:
     autoscalers: dict[str, Autoscaler] = field(default_factory=dict)
     rows: dict[Key, int] = field(default_factory=dict)
     table: ServiceTable | None = None
+    work: Work | None = None  # as it was last told
     _declared: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     _grouped: Grouped = field(default_factory=Grouped)
     _sets: dict[Key, Scaled] = field(default_factory=dict)  # made of the pods of groups
@@ -163,6 +167,17 @@ class Services:
     def by_pod(self) -> Mapping[str, str]:
         """NAMESPACE/POD -> its service, for pods with a name that does not tell it. For any thread."""
         return self._by_pod
+
+    def told(self) -> tuple[Callable[[], Any], ...]:
+        """What a source of measurements of services is told (`Measuring.learn`). For any thread."""
+        return self.names, self.objectives, self.by_pod, self._sharing
+
+    def _sharing(self) -> list[str]:
+        """The replicas, NAMESPACE/POD, on nodes on which there is other work."""
+        if self.work is None:
+            return []
+        work, placed = self.work.workloads, self.work.placements
+        return [str(each) for each in work.id[sharing_replicas(work.service, placed.workload, placed.node)]]
 
     def gaps(self, source: str) -> Iterator[Gap]:
         """Reasons for services that are not scaled, and autoscalers without a value of our floor."""

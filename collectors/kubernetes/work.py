@@ -337,7 +337,7 @@ class Gangs:
                 member_table(self._members, self._rows.row),
                 ranks=rank_table(self._told_ranks(), now_s),
             )
-            self._built = (built_from, work)
+            self._built, self.served.work = (built_from, work), work
         return self._built[1]
 
     def place(self, uid: str) -> tuple[Gang, int] | None:

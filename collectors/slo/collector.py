@@ -27,7 +27,8 @@ from collectors.exporter import check_url, get_limited, http_session, reason_of
 from collectors.promql import AnswerError, Series
 from collectors.slo.names import NamesThere, nearest
 from collectors.slo.naming import Naming, by_key, key_of
-from collectors.slo.queries import PLACE
+from collectors.slo.replicas import Replicas
+from collectors.slo.rows import number, pod_of
 from collectors.slo.sources import ADDITIVE, DEFAULT_SOURCES, SOURCES, Source
 
 WINDOW_S, RECENT_S = 300.0, 60.0
@@ -113,6 +114,7 @@ class SloCollector:
         self._there = NamesThere(self._session, self.url, self._matchers, timeout_s)
         self._asked_s, self._held = -math.inf, set[str]()  # sources that had an answer the last time
         self._signals: ServiceSignals | None = None
+        self._replicas = Replicas()
         self._gaps: dict[tuple[str, str, str], Gap] = {}
 
     def learn(
@@ -120,11 +122,14 @@ class SloCollector:
         services: Callable[[], Collection[str]],
         declared: Callable[[], Mapping[str, Objectives]] = dict,
         pods: Callable[[], Mapping[str, str]] = dict,
+        sharing: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Measure the services of a cluster. `services` gives their names, and `declared` their objectives; a setting
-        takes precedence. `pods` gives the services of pods whose names do not tell them. Another thread may call all.
+        takes precedence. `pods` gives the services of pods whose names do not tell them, `sharing` the replicas that
+        share a GPU or a node. Another thread may call all.
         """
         self.naming.known, self._declared, self.naming.by_pod = services, declared, pods
+        self._replicas.sharing = sharing
 
     def collect(self, now_s: float) -> Batch:
         """Ask when it is due; between two questions the answer ages."""
@@ -183,6 +188,8 @@ class SloCollector:
             column: np.array([columns[name].get(column, np.nan) for name in services]) for column in _COLUMNS
         }
         front = np.array([gateway_rps.get(name, np.nan) for name in services])
+        held = [source for source in sources if source.name in self._held]
+        table["latencies"] = self._replicas.table(held, self._asked_s, self._speed, self._of_replicas)
         return ServiceSignals(service=services, age_s=np.zeros(len(services)), gateway_rps=front, **table)
 
     def _names_there(self) -> tuple[str, ...]:
@@ -274,15 +281,15 @@ class SloCollector:
         def by_engine(measure: str) -> Iterator[tuple[frozenset[tuple[str, str]], Series, float]]:
             rows = answers.get((source.name, measure, WINDOW_S), ())
             for row in () if isinstance(rows, str) else rows:
-                yield frozenset((name, text) for name, text in row.metric.items() if text), row, _number(row.value[1])
+                yield frozenset((name, text) for name, text in row.metric.items() if text), row, number(row.value[1])
 
         if isinstance(answers.get((source.name, "finished", WINDOW_S)), str):
             return {}
         ran = {engine: value for engine, _, value in by_engine("ran")}
-        ended = {_pod(source, engine) for engine, _, value in by_engine("finished") if value > 0}
+        ended = {pod_of(source, engine) for engine, _, value in by_engine("finished") if value > 0}
         stuck: dict[str, float] = {}
         for engine, row, waiting in by_engine("waited"):
-            if ran.get(engine) == 0 and _pod(source, engine) not in ended and 0 < waiting <= MOST:
+            if ran.get(engine) == 0 and pod_of(source, engine) not in ended and 0 < waiting <= MOST:
                 service = self.naming.name(key_of(source, row))
                 stuck[service] = stuck.get(service, 0.0) + waiting
         for service, waiting in stuck.items():
@@ -340,8 +347,8 @@ class SloCollector:
         for key, same in by_key(source, rows).items():
             service, counts = self.naming.name(key), {}
             for row in same:
-                label, value = row.metric.get("le", ""), _number(row.value[1])
-                edge = _number(label) * source.unit_s
+                label, value = row.metric.get("le", ""), number(row.value[1])
+                edge = number(label) * source.unit_s
                 if math.isnan(edge):
                     self._odd(source, service, signal, f"le={shown(label)} is no edge of a bucket", row)
                 elif edge in counts:
@@ -380,7 +387,7 @@ class SloCollector:
         """The value of one owner. NaN, infinity and contradicting rows are unknown."""
         found = math.nan
         for row in rows:
-            service, value = self.naming.name(key_of(source, row)), _number(row.value[1])
+            service, value = self.naming.name(key_of(source, row)), number(row.value[1])
             if not service and value > 0 and measure != "replicas":
                 self._gap("", measure, f"{source.name}: series without a label {' or '.join(source.by)} do not count")
             if not math.isfinite(value):
@@ -400,8 +407,14 @@ class SloCollector:
 
     def _query(self, source: Source, measure: str, window_s: float) -> list[Series] | str:
         """The answer of one query, or why there is none. Prometheus answers for its own now."""
+        return self._answer(source.queries[measure], window_s, f"{source.name}: the query of {measure}", measure)
+
+    def _of_replicas(self, query: str) -> list[Series] | str:
+        return self._answer(query, RECENT_S, "the query of the latencies of replicas", "replicas")
+
+    def _answer(self, text: str, window_s: float, what: str, measure: str) -> list[Series] | str:
         window = f"{max(window_s / self._speed, 0.001) * 1000:.0f}ms"
-        query = Template(source.queries[measure]).substitute(W=window, M=self._matchers)
+        query = Template(text).substitute(W=window, M=self._matchers)
         try:
             params = {"query": query, "timeout": f"{math.ceil(self._timeout_s)}s"}
             body = get_limited(self._session, f"{self.url}/api/v1/query", self._timeout_s, ANSWER_LIMIT_BYTES, params)
@@ -409,7 +422,7 @@ class SloCollector:
         except _BAD as error:
             return reason_of(error)
         if odd:
-            self._gap("", measure, f"{source.name}: the query of {measure}: {odd}")
+            self._gap("", measure, f"{what}: {odd}")
         return rows
 
     def _gap(self, service: str, signal: str, reason: str) -> None:
@@ -422,22 +435,6 @@ def _share(known: dict[str, Any], pools: str, services: Iterable[str]) -> None:
         each = known.pop(pools)
         for service in services:
             known.setdefault(service, each)
-
-
-def _number(text: str) -> float:
-    """The value of a series; NaN for a text that is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _pod(source: Source, engine: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """The labels of the place of an engine, else the name of its service."""
-    labels = frozenset(engine)
-    return frozenset(each for each in labels if each[0] in PLACE) or frozenset(
-        each for each in labels if each[0] in source.by
-    )
 
 
 def _source(name: str) -> Source:

@@ -94,6 +94,32 @@ def fullest(by: str, vector: str) -> str:
     return f"avg by ({by_labels(by, *SPLIT)}) ({by_pod(by, vector, 'max')})"
 
 
+_POD_LABELS = ("pod", "exported_pod", "kubernetes_pod_name", "k8s_pod_name")
+"""Labels that name a pod alone, so that a query can ask for some pods."""
+
+
+def _of_pods(names: Iterable[str], form: str = "increase({}[$W])") -> str:
+    """Counters of the pods `$R`, by each label that may name them. A regular expression stands for several names."""
+    name = "|".join(names)
+    return " or ".join(form.format(f'{{__name__=~"{name}",{label}=~"$R",$M}}') for label in _POD_LABELS)
+
+
+def by_replica(names: Iterable[str]) -> str:
+    """Counts by pod and cumulative bucket, of the pods `$R`."""
+    once = f"max by ({by_labels('le', *_ENGINE, *PLACE)}) ({placed(_of_pods(names))})"
+    return f"sum by ({by_labels('le', *PLACE)}) ({once})"
+
+
+def mean_by_replica(total_us: str, count: str) -> str:
+    """Mean seconds, and requests, by pod, of the pods `$R`; `le` says which."""
+    spent, ended = (
+        f"sum by ({by_labels(*PLACE)}) (max by ({by_labels('model', 'version', *PLACE)}) ({placed(_of_pods([name]))}))"
+        for name in (total_us, count)
+    )
+    parts = ((f"{spent} / {ended} / 1e6", "mean"), (ended, "requests"))
+    return " or ".join(f'label_replace({vector},"le","{name}","","")' for vector, name in parts)
+
+
 def replicas(by: str, names: Iterable[str]) -> str:
     """Pods that report, by name of the service; and those of each owner, which may serve several names."""
     vector = any_of(names)

@@ -95,6 +95,8 @@ class Source:
     gateway: bool = False  # it stands in front of the service, and sees requests while there is no replica
     like: tuple[str, ...] = ()  # parts of names of metrics that a server of this kind has under any prefix
     families: tuple[Family, ...] = ()
+    replicas: bool = False  # its histogram of whole requests, or `mean`, is that of one pod
+    mean: tuple[str, str] = ("", "")  # counters of microseconds of requests, and of requests, where it has no histogram
     steps: bool = False  # a model may be a step of another one, and counts the requests to that one, too
     made: Callable[..., Mapping[str, str]] | None = None  # the queries for the prefixes of each family
 
@@ -244,6 +246,7 @@ VLLM = _source(
         ("num_requests_waiting", "num_requests_running", "generation_tokens_total"),
     ),
     like=("vllm",),
+    replicas=True,
 )
 SGLANG = _source(
     "sglang",
@@ -252,6 +255,7 @@ SGLANG = _source(
     _sglang,
     Family(("sglang:", "sglang_"), ("num_queue_reqs", "num_running_reqs", "token_usage")),
     like=("sglang",),
+    replicas=True,
 )
 TRITON = _source(
     "triton",
@@ -262,6 +266,8 @@ TRITON = _source(
     Family(("",), ("nv_inference_request_success", "nv_inference_request_failure")),
     unit_s=1e-3,
     like=("nv_inference", "nv_trt_llm"),
+    replicas=True,
+    mean=("nv_inference_request_duration_us", "nv_inference_request_success"),
     steps=True,
 )
 TGI = _source(
@@ -271,6 +277,7 @@ TGI = _source(
     _tgi,
     Family(("",), ("tgi_queue_size", "tgi_request_success")),
     like=("tgi_",),
+    replicas=True,
 )
 TRTLLM = _source(
     "trtllm",
@@ -281,6 +288,7 @@ TRTLLM = _source(
         ("trtllm_", "trtllm:"), ("num_requests_waiting", "num_requests_running", "kv_cache_utilization"), ("trtllm",)
     ),
     like=("trtllm",),
+    replicas=True,
 )
 DYNAMO = _source(
     "dynamo",
@@ -318,6 +326,7 @@ KSERVE = Source(
     },
     verified=False,
     like=("request_predict",),
+    replicas=True,
 )
 ISTIO = Source(
     "istio",

@@ -71,7 +71,7 @@ def answering(tool: Callable[[str], str], folder: Path, cases: Sequence[str]) ->
 def measured(collector: SloCollector, now_s: float = 0.0) -> tuple[Found, list[str]]:
     """What a collector measures of each service, and the reasons of its gaps."""
     batch = collector.collect(now_s)
-    columns = [name for name in ServiceSignals.__slots__ if name != "service"]
+    columns = [name for name in ServiceSignals.__slots__ if name not in {"service", "latencies"}]
     rows = batch.services.service.tolist() if batch.services is not None else []
     found = {
         name: {column: float(getattr(batch.services, column)[row]) for column in columns}

@@ -142,6 +142,7 @@ def _triton(t_s: float) -> list[str]:
         *_histogram("nv_inference_first_response_histogram_ms", own, MESH_MS, t_s, 1e-3),
         f"nv_inference_request_success{{{own}}} {RPS / 2 * t_s}",
         f"nv_inference_request_failure{{{own}}} 0",
+        f"nv_inference_request_duration_us{{{own}}} {RPS / 2 * t_s * 6e5}",
         f"nv_inference_exec_count{{{own}}} {RPS / 4 * t_s}",
         f"nv_inference_pending_request_count{{{own}}} {QUEUE / 2}",
         f'nv_inference_request_summary_us{{{own},quantile="0.5"}} 600000',

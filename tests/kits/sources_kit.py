@@ -55,7 +55,7 @@ class Source:
             table, entities = snap.telemetry, np.concatenate([snap.gpus.uuid, snap.instances.id])
             columns = {each.name: getattr(table, each.name) for each in fields(Telemetry) if hasattr(table, each.name)}
             return Batch(self.name, now_s, telemetry=Telemetry(entity_ids=entities, **columns))
-        columns = {each.name: np.ones(1) for each in fields(ServiceSignals)}
+        columns = {each.name: np.ones(1) for each in fields(ServiceSignals) if each.name != "latencies"}
         columns |= {"service": np.array(["chat"], dtype=object), "age_s": np.zeros(1)}
         return Batch(self.name, now_s, services=ServiceSignals(**columns))
 

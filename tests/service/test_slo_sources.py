@@ -101,7 +101,11 @@ def _chat(batch: Batch) -> dict[str, float]:
     signals = batch.services
     assert signals is not None, batch.gaps
     assert signals.service.tolist() == ["chat"]
-    return {name: float(getattr(signals, name)[0]) for name in ServiceSignals.__slots__ if name != "service"}
+    return {
+        name: float(getattr(signals, name)[0])
+        for name in ServiceSignals.__slots__
+        if name not in {"service", "latencies"}
+    }
 
 
 @pytest.mark.parametrize(("kind", "source"), CASES, ids=[kind for kind, _ in CASES])
