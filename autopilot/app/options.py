@@ -40,6 +40,7 @@ SCENARIO_NAMES = (
     "mixed",
     "night-rest",
     "no-checkpoint",
+    "noisy",
     "notebooks",
     "on-call",
     "pools",

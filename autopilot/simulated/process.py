@@ -75,8 +75,9 @@ def serve_world(
     queues, queue_of_tenant = queue_table(world.spec.queues, cluster)
     reserved = advance_table(world.spec.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
     table = services.table if services is not None else None
+    replicas = services.latencies if services is not None else None
     paces = Paces(cluster, world.seed)
-    whole = ClusterCollector(cluster, queues, queue_of_tenant, table, reserved, paces)
+    whole = ClusterCollector(cluster, queues, queue_of_tenant, table, reserved, paces, replicas)
     generator = generator_of(world.seed, faults)
     scale = services.set_floor if services is not None else None
     served = ServedCluster(

@@ -65,6 +65,8 @@ class Deployment:
     preemptible: bool = False
     least_replicas: int | None = None
     """replicas that its owner keeps while it is idle; None: the minimum of its autoscaler. With 0 a gateway wakes it"""
+    slowed_by: Mapping[str, float] = field(default_factory=dict)
+    """names of jobs that slow a replica on their node, and how many times as slow it is then"""
     calls_from_s: float = 0.0
     """synthetic requests before this are dropped: its first replicas need that long to start"""
 

@@ -7,6 +7,7 @@ from math import nan
 
 from simulator.inference.autoscaler import Autoscaler
 from simulator.inference.deployments import Deployment
+from simulator.inference.log_latencies import LogLatencies
 from simulator.inference.requests import ArrivalSource
 from simulator.inference.serving import ServiceSim
 from simulator.inference.serving_records import Served
@@ -37,6 +38,8 @@ class Service:
         self.starting: dict[int, None] = {}  # holds GPUs, not serving yet
         self.ready: dict[int, None] = {}
         self.draining: dict[int, None] = {}  # takes no new requests
+        self.sim.logs = LogLatencies() if deployment.slowed_by else None
+        self.slowed: dict[int, float] = {}  # how many times as slow work on their node makes them (slowed.py)
         self.rates: dict[int, float] = {}  # of replicas on shared GPUs, over their full speed
         self.surplus: dict[int, None] = {}  # pending, no longer wanted, and the scheduler cannot forget it
         self.made = 0
@@ -48,6 +51,10 @@ class Service:
         self.ready_log: list[tuple[float, int]] = [(0.0, 0)]
         self._recent: tuple[int, tuple[float, ...]] = (-1, (nan,) * 6)
         self._tokens: tuple[int, TokenFigures] = (-1, TokenFigures())
+
+    def rate(self, job: int) -> float:
+        """The speed of a ready replica over its full one."""
+        return self.rates.get(job, 1.0) / self.slowed.get(job, 1.0)
 
     @property
     def wanted(self) -> int:

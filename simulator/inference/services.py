@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.errors import InputError
+from autopilot.core.model.latencies import ReplicaLatency
 from autopilot.core.model.records import Inventory
 from autopilot.core.model.snapshot import ServiceTable, empty, make
 from simulator.inference.autoscaler import metric_between
@@ -26,6 +27,7 @@ from simulator.inference.service_series import ServiceSeriesRow, series_row
 from simulator.inference.service_state import WINDOW_S, Service
 from simulator.inference.serving import serving_totals
 from simulator.inference.serving_records import Served, ServingTotals
+from simulator.inference.slowed import LOOK_S, latency_table, slowed
 from simulator.running.engine import Engine
 from simulator.world.facts import REQUEUED, Ceiled, Floored, Paced, Scaled, Started, Stopped, Why
 from simulator.world.physics import IDEAL, Physics
@@ -93,6 +95,7 @@ class ServiceFleet:
         engine.at(self.horizon_s, lambda _now_s: None)
         for period_s in sorted({service.autoscaler.spec.period_s for service in self._services}):
             self._look_later(period_s, 0.0)
+        engine.at(LOOK_S, self._look_beside, essential=False)
 
     # --- replicas -------------------------------------------------------------------------
 
@@ -167,8 +170,21 @@ class ServiceFleet:
             self._set_rates(service, fact.at_s)
 
     def _set_rates(self, service: Service, now_s: float) -> None:
-        if service.rates:
-            service.sim.set_rates(now_s, [service.rates.get(job, 1.0) for job in service.ready])
+        if service.rates or service.slowed:
+            service.sim.set_rates(now_s, [service.rate(job) for job in service.ready])
+
+    def _look_beside(self, now_s: float) -> None:
+        """Replicas go at the speed that the work on their nodes lets them."""
+        touched = [service for service in self._services if service.deployment.slowed_by]
+        for service in touched:
+            service.slowed = slowed(self._cluster, service)
+            service.sim.set_rates(now_s, [service.rate(job) for job in service.ready])
+        if touched and now_s <= self.horizon_s + AFTERWARDS_S:
+            self._engine.at(now_s + LOOK_S, self._look_beside, essential=False)
+
+    def latencies(self, now_s: float) -> ReplicaLatency:
+        """The last whole minute of each replica."""
+        return latency_table(self._services, self._jobs.id, now_s)
 
     def on_stopped(self, fact: Stopped) -> None:
         """A replica left its GPUs: withdrawn by us, or by a fault or an eviction; then it waits again."""

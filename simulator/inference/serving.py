@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopilot.core.model.errors import InputError, invariant
+from simulator.inference.log_latencies import LogLatencies
 from simulator.inference.requests import ArrivalSource, Floats, Ints
 from simulator.inference.serving_queue import LatencyCounts, fcfs_starts, starts_at_rates
 from simulator.inference.serving_records import Counters, Served, ServiceSpec, ServingTotals, Windows
@@ -112,6 +113,7 @@ class ServiceSim:
         self._window_latencies = LatencyCounts()
         self._recent: deque[tuple[Ints, Ints]] = deque(maxlen=RECENT_WINDOWS)  # bins and their counts
         promises_tokens = spec.ttft_objective_s is not None or spec.itl_objective_s is not None
+        self.logs: LogLatencies | None = None  # of requests at full speed; None: they are not asked for
         self._token_times = TokenTimes(spec, TOKEN_WINDOWS) if promises_tokens else None
 
     # --- what it shows --------------------------------------------------------------------
@@ -248,6 +250,8 @@ class ServiceSim:
         self._net_start_us -= _microseconds(done.end_s)
         self.completed += count
         self._window_latencies.add(latency_s)
+        if self.logs is not None:
+            self.logs.add((done.start_s - done.arrival_s) + done.alone_s)
         if self.spec.objective_s is not None:
             self.violations += int(np.count_nonzero(latency_s > self.spec.objective_s))
         if self._token_times is not None:
@@ -280,6 +284,8 @@ class ServiceSim:
                 tokens,
             )
         )
+        if self.logs is not None:
+            self.logs.close()
         if self._token_times is not None:
             self._token_times.close(busy_us / capacity_us * self.spec.slots if capacity_us else 0.0)
         bins = np.flatnonzero(self._window_latencies.counts) if completed else _NO_BINS

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from autopilot.core.model.latencies import ReplicaLatency
 from autopilot.core.model.objects import Pausing
 from autopilot.core.model.ranks import RankTable
 from autopilot.core.model.records import Batch, Inventory, Listing, Work
+from autopilot.core.model.service_signals import of_replicas
 from autopilot.core.model.snapshot import (
     AdvanceTable,
     Gate,
@@ -54,14 +56,15 @@ class ClusterCollector:
         services: Callable[[float], ServiceTable] | None = None,
         advance: AdvanceTable | None = None,
         paces: Paces | None = None,
+        latencies: Callable[[float], ReplicaLatency] | None = None,
     ) -> None:
         """`services` returns the services' table at a time; None: no services. `advance`: the advance reservations.
 
-        `paces`: what training programs report; None: nothing.
+        `paces`: what training programs report; None: nothing. `latencies`: what servers report of single replicas.
         """
         self._advance: AdvanceTable = empty(AdvanceTable) if advance is None else advance
         self.cluster, self.queues, self._queue_of_tenant = cluster, queues, queue_of_tenant
-        self._services, self._paces = services, paces
+        self._services, self._paces, self._latencies = services, paces, latencies
         self._inventory: Inventory = cluster.inventory
         self._stale = False
         self._ended: list[int] = []
@@ -144,7 +147,9 @@ class ClusterCollector:
             ranks=self._paces.ranks(now_s) if self._paces else empty(RankTable),
         )
         listing = Listing(deleted=tuple(self._deleted)) if self._deleted else WHOLE
-        return Batch(self.name, now_s, inventory=self._inventory, work=work, work_list=listing)
+        replicas = self._latencies(now_s) if self._latencies else None
+        signals = of_replicas(replicas) if replicas is not None and len(replicas.id) else None
+        return Batch(self.name, now_s, inventory=self._inventory, work=work, services=signals, work_list=listing)
 
     def _live_rows(self) -> np.ndarray:
         cluster = self.cluster

@@ -212,6 +212,7 @@ def read_service(place: Fields, cluster: ClusterSpec, earlier: Mapping[str, Depl
             load_s=seconds(place, "load_time", 0.0, default=nan),
             slo_class=SloClass(SLO_CLASS_NAMES.index(place.text("slo_class", SLO_CLASS_NAMES[0], SLO_CLASS_NAMES))),
             preemptible=place.flag("preemptible", default=False),
+            slowed_by=_slowed_by(place),
             **_load(place, name, earlier),
         )
     except InputError as error:
@@ -275,6 +276,15 @@ def _autoscaler(place: Fields) -> tuple[AutoscalerSpec, int, int | None]:
     )
     inner.done()
     return spec, initial, least
+
+
+def _slowed_by(place: Fields) -> dict[str, float]:
+    """Names of jobs that slow it, with how many times as slow it is beside them."""
+    given = place.get("slowed_by") or {}
+    if not isinstance(given, Mapping):
+        raise place.fail("slowed_by", "write {NAME: 1.6}: names of jobs, and how many times as slow it is beside them")
+    inner = Fields(dict(given), place.source, f"{place.path}.slowed_by")
+    return {str(name): required_number(inner, str(name), 1.0, 100.0, above=True) for name in given}
 
 
 def _load(place: Fields, name: str, earlier: Mapping[str, Deployment]) -> dict[str, Any]:

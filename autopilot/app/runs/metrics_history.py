@@ -90,6 +90,7 @@ def recorded_run(options: SimulateOptions, policy: Policy, horizon_s: float) -> 
             queues=world.spec.queues,
             advance=world.spec.advance,
             services=services.table if services is not None else None,
+            latencies=services.latencies if services is not None else None,
             scale=services.set_floor if services is not None else None,
             ceil=services.set_ceiling if services is not None else None,
             recorder=recorder,

@@ -65,6 +65,7 @@ def plan_at(options: SimulateOptions, at_s: float, policy_name: str) -> tuple[Wo
             queues=world.spec.queues,
             advance=world.spec.advance,
             services=services.table if services is not None else None,
+            latencies=services.latencies if services is not None else None,
         ),
     )
     run = simulation.engine.run()

@@ -193,7 +193,7 @@ def _run(
     jobs = world.jobs()
     services = world.fleet(jobs)
     metered = Metered.of(journal, world.start_s) if policy is not None else None
-    table = services.table if services is not None else None
+    table, replicas = (services.table, services.latencies) if services is not None else (None, None)
 
     def make(cluster: Cluster) -> Scheduler:
         if policy is None:
@@ -210,8 +210,8 @@ def _run(
             run=_describe(name, options, world),
             faults=faults,
             services=table,
-            scale=services.set_floor if services is not None else None,
-            ceil=services.set_ceiling if services is not None else None,
+            latencies=replicas,
+            **_bounds(services),
             recorder=recorder,
             meter=metered.meter if metered is not None else None,
             registry=options.registry,
@@ -238,12 +238,17 @@ def _run(
         stays.know(*behaviours_of(world.seed, jobs), owners.absences)
     measured = _measured(simulated, stays, owners, recorder, services, alone, world.spec.queues)
     result = policy_result(simulated, measured, world.unusable_by_reason) | _more(advice, simulation.engine.scheduler)
-    passed_over = running[0].passed_over if running else ()
-    outcome = PolicyOutcome(name, result, simulated, journal=journal, passed_over=passed_over)
+    over = running[0].passed_over if running else ()
+    outcome = PolicyOutcome(name, result, simulated, journal=journal, passed_over=over)
     outcome.reproduced = _reproduced(world, simulated, stays) if policy is None else {}
     if options.series and stays is not None:
         outcome.run = _pictures(outcome, policy, stays, recorder, services, PolicyValues(world.policy).of(SHIPPED))
     return outcome
+
+
+def _bounds(services: ServiceFleet | None) -> dict[str, Any]:
+    """How floors and ceilings of services are set."""
+    return {} if services is None else {"scale": services.set_floor, "ceil": services.set_ceiling}
 
 
 def _reproduced(world: World, simulated: Simulated, stays: StayRecorder | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from autopilot.core.capabilities.verbs import OPERATIONS
 from autopilot.core.effects.action import Action
 from autopilot.core.guards.base import Check
 from autopilot.core.intake.sight import INVENTORY, WORK
+from autopilot.core.model.latencies import ReplicaLatency
 from autopilot.core.model.memory import Step
 from autopilot.core.model.policy import Effect, Policy, RuleSetName
 from autopilot.core.model.policy.tenancy import GUARANTEES_KEPT
@@ -120,6 +121,7 @@ class Managed:
     faults: Faults | None = None
     signals: SignalFaults | None = None  # faults of what is read; those of exporters need telemetry `full`
     services: Callable[[float], ServiceTable] | None = None
+    latencies: Callable[[float], ReplicaLatency] | None = None
     scale: SetBound | None = None  # sets a service's floor
     ceil: SetBound | None = None  # sets a service's ceiling
     registry: Path | None = None  # None: every fit is used, and none is stored
@@ -152,7 +154,7 @@ def manage(cluster: Cluster, managed: Managed) -> tuple[ControllerScheduler, Run
     queues, queue_of_tenant = queue_table(managed.queues, cluster, managed.policy.rules)
     reserved = advance_table(managed.advance, queues.id.tolist(), cluster.inventory.names.gpu_models)
     paces = Paces(cluster, managed.seed) if managed.telemetry != "off" else None
-    whole = ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved, paces)
+    whole = ClusterCollector(cluster, queues, queue_of_tenant, managed.services, reserved, paces, managed.latencies)
     seen: Collector = PatchyCollector(whole, managed.faults.view) if managed.faults else whole
     collectors = [seen if managed.signals is None else FaultyCollector(seen, managed.signals)]
     occupants = None
