@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks import interference_figures, straggler_figures
+from benchmarks import interference_figures, interference_speed, straggler_figures
 from benchmarks.kit import MISSED, options, table, write_json
 
 Part = Callable[[bool], tuple[list[tuple[str, ...]], dict[str, Any]]]
 PARTS: dict[str, Part] = {
     "interference": interference_figures.interference,
+    "tick": interference_speed.measure,
     "placebo": interference_figures.on_real_latencies,
     "stragglers": straggler_figures.measure,
 }

@@ -160,7 +160,7 @@ def build_fleet(nodes: int, gangs: int, tenants: int, seed: int, *, distinct: bo
     )
     widths, owner = _running(rng, nodes)
     asked = rng.choice(PENDING_WIDTHS, gangs)
-    workloads = _workloads(rng, widths, asked, tenants)
+    workloads = workloads_of(rng, widths, asked, tenants)
     if distinct:
         memory_mib = np.where(workloads.state == State.PENDING, 64_000 + np.arange(len(workloads.id)), 0)
         workloads = replace(workloads, memory_mib=memory_mib)
@@ -194,7 +194,8 @@ def _running(rng: np.random.Generator, nodes: int) -> tuple[I32, I32]:
     return np.array(kept, np.int32), owner.astype(np.int32)
 
 
-def _workloads(rng: np.random.Generator, running: I32, pending: I32, tenants: int) -> WorkloadTable:
+def workloads_of(rng: np.random.Generator, running: I32, pending: I32, tenants: int) -> WorkloadTable:
+    """Running gangs of these widths, then pending ones."""
     widths = np.concatenate([running, pending])
     count, held = len(widths), len(running)
     start_s = np.concatenate([NOW_S - rng.exponential(20_000.0, held), np.full(len(pending), np.nan)])

@@ -16,22 +16,21 @@ from numpy.typing import NDArray
 
 from autopilot.core.model.forecast import Forecasts
 from autopilot.core.model.neighbours import Interference, Measure, Nearness, Unjudged
-from autopilot.core.model.snapshot import ClusterSnapshot, State
+from autopilot.core.model.snapshot import ClusterSnapshot, State, Texts
 from models.interference_watch import Watch
 
 NAME = "interference"
 MINUTE_S = 60.0
 JUMP_MIN = 10
 """Minutes between two looks above which the clock has jumped, or the process stood still: histories are forgotten."""
+SCAN_MIN = 10
+"""Minutes between two looks at all work; in between, unchanged victims are found where they were."""
 BOARD_GPUS = 4
 """GPUs of a half of a node, by their index: those of one socket of a server with eight [assumed]."""
 STEPS_PER_MIN = 600.0
 """Stands for the requests of a gang: its pace is the mean of many steps."""
 _NEARNESS = (Nearness.GPU, Nearness.NUMA, Nearness.NODE)
 _RUNS = (State.RUNNING, State.CHECKPOINTING)
-
-Pairs = dict[tuple[str, str], int]
-"""(uid of a victim, uid of a suspect) -> place in `_NEARNESS`."""
 
 
 @dataclass(slots=True)
@@ -41,8 +40,18 @@ class _Victim:
     row: int
     measure: Measure
     run: tuple[int, str]  # incarnation and image
-    buckets: int = 0
-    taken_min: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    id: str
+    uid: str
+    near: dict[str, int]  # uid of each victim -> place in `_NEARNESS`
+
+
+_NONE: NDArray[np.int64] = np.empty(0, np.int64)
+_UNJOINED: tuple[Texts, NDArray[np.int64]] = (np.empty(0, object), _NONE)
+"""Ids of replicas with latencies, and their rows."""
 
 
 class Interferences:
@@ -54,10 +63,12 @@ class Interferences:
         """Nothing is known: what runs already is no arrival."""
         self._watch = Watch()
         self._victims: dict[str, _Victim] = {}
-        self._pairs: Pairs = {}
         self._rows: dict[str, int] = {}  # of each victim in the present snapshot
-        self._ids: dict[str, str] = {}  # id of each suspect by its uid
+        self._there = set[str]()  # uids of the work on the nodes of victims, with their incarnations
+        self._beside: dict[str, _Suspect] = {}  # those that came
+        self._runs: tuple[list[str], list[int], list[str]] = ([], [], [])  # uids, incarnations and images of the rows
         self._services: dict[str, int] = {}
+        self._joined = _UNJOINED
         self._minute = -1
         self._new = True
 
@@ -71,7 +82,7 @@ class Interferences:
             self._new = True
         self._minute = minute
         self._learn_victims(snapshot)
-        self._learn_pairs(snapshot)
+        self._learn_suspects(snapshot)
         self._push(snapshot)
         self._watch.judge()
 
@@ -81,16 +92,16 @@ class Interferences:
         found = []
         for (row, suspect), each in self._watch.open.items():
             victim = by_row[row]
-            near = self._pairs.get((victim.uid, suspect))
-            if near is not None:
+            other = self._beside.get(suspect)
+            if other is not None:
                 found.append(
                     Interference(
                         victim.id,
                         victim.uid,
-                        self._ids[suspect],
-                        suspect,
+                        other.id,
+                        other.uid,
                         victim.measure,
-                        _NEARNESS[near],
+                        _NEARNESS[other.near[victim.uid]],
                         math.exp(each.step.rise),
                         math.exp(each.now) if math.isfinite(each.now) else math.nan,
                         each.step.z,
@@ -108,99 +119,107 @@ class Interferences:
 
     def _learn_victims(self, snapshot: ClusterSnapshot) -> None:
         """Rows for replicas with latencies and gangs with a pace; those that are gone are forgotten."""
-        work = snapshot.workloads
-        measured = set(snapshot.latencies.id.tolist())
-        paced = np.isfinite(work.steps_per_s)
-        runs = np.isin(work.state, _RUNS)
-        known = self._victims
-        both = enumerate(zip(work.uid.tolist(), work.id.tolist(), strict=True))
-        rows = [at for at, (uid, name) in both if uid in known or name in measured] if measured or known else []
-        self._rows = {str(work.uid[at]): at for at in {*rows, *np.flatnonzero(paced).tolist()} if runs[at]}
-        for uid, at in self._rows.items():
-            name = str(work.id[at])
-            victim = known.get(uid)
-            run = (int(work.incarnation[at]), str(work.image[at]))
+        work, known = snapshot.workloads, self._victims
+        self._rows, before = self._found(snapshot), len(known)
+        at_rows = list(self._rows.values())
+        runs = list(self._rows), work.incarnation[at_rows].tolist(), work.image[at_rows].tolist()
+        for uid, at in self._rows.items() if runs != self._runs else ():
+            victim, run = known.get(uid), (int(work.incarnation[at]), str(work.image[at]))
             if victim is None:
-                measure = Measure.LATENCY if name in measured else Measure.RATE
+                measure = Measure.RATE if np.isfinite(work.steps_per_s[at]) else Measure.LATENCY
                 service = f"service {work.service[at]}" if measure is Measure.LATENCY else uid
                 code = self._services.setdefault(service, len(self._services))
-                self._victims[uid] = _Victim(name, uid, self._watch.add(code), measure, run)
-                self._watch.renew(self._victims[uid].row, self._minute)
+                known[uid] = _Victim(str(work.id[at]), uid, self._watch.add(code), measure, run)
+                self._watch.renew(known[uid].row, self._minute)
             elif victim.run != run:
                 victim.run = run
                 self._watch.renew(victim.row, self._minute)
-        for uid in [each for each in self._victims if each not in self._rows]:
-            self._watch.drop(self._victims.pop(uid).row)
+        self._runs = runs
+        gone = [each for each in known if each not in self._rows] if len(known) > len(self._rows) else []
+        for uid in gone:
+            self._watch.drop(known.pop(uid).row)
+        if gone or len(known) != before:
+            self._joined = _UNJOINED
 
-    def _learn_pairs(self, snapshot: ClusterSnapshot) -> None:
+    def _found(self, snapshot: ClusterSnapshot) -> dict[str, int]:
+        """The row of each victim by its uid."""
+        work, measured = snapshot.workloads, snapshot.latencies.id
+        runs, paced = np.isin(work.state, _RUNS), np.flatnonzero(np.isfinite(work.steps_per_s))
+        before = np.fromiter(self._rows.values(), np.int64, len(self._rows))
+        fits = self._minute % SCAN_MIN != 0 and len(before) > 0
+        if fits and before.max() < len(work.uid) and np.array_equal(measured, self._joined[0]):
+            same = runs[before].all() and work.uid[before].tolist() == list(self._rows)
+            if same and np.isin(paced, before).all():
+                return self._rows
+        names, known = set(measured.tolist()), self._victims
+        both = enumerate(zip(work.uid.tolist(), work.id.tolist(), strict=True))
+        rows = [at for at, (uid, name) in both if uid in known or name in names] if names or known else []
+        return {str(work.uid[at]): at for at in dict.fromkeys((*rows, *paced.tolist())) if runs[at]}
+
+    def _learn_suspects(self, snapshot: ClusterSnapshot) -> None:
         """Who came beside a victim, and who left."""
-        pairs = self._beside(snapshot)
-        if not self._new:
-            for victim, suspect in pairs.keys() - self._pairs.keys():
-                self._watch.arrive(self._victims[victim].row, suspect, self._minute)
-            for victim, suspect in self._pairs.keys() - pairs.keys():
-                if victim in self._victims:
-                    self._watch.leave(self._victims[victim].row, suspect, self._minute)
-        self._pairs, self._new = pairs, False
-
-    def _beside(self, snapshot: ClusterSnapshot) -> Pairs:
-        """Every running workload beside a victim, with the nearest part that the two share."""
         work, placed = snapshot.workloads, snapshot.placements
-        runs = np.isin(work.state, _RUNS)
-        is_victim = np.zeros(len(runs), np.bool_)
+        runs, is_victim = np.isin(work.state, _RUNS), np.zeros(len(work.state), np.bool_)
         is_victim[list(self._rows.values())] = True
-        nodes = np.unique(placed.node[is_victim[placed.workload]])
-        kept = np.flatnonzero(runs[placed.workload] & np.isin(placed.node, nodes))
-        gpu, of = placed.gpu[kept], placed.workload[kept]
-        board = snapshot.gpus.index[gpu] // BOARD_GPUS + 1024 * placed.node[kept].astype(np.int64)
-        found: Pairs = {}
-        for near, part in enumerate((gpu, board, placed.node[kept])):
-            for victim, suspect in _joined(part, of, is_victim):
-                same = work.service[victim] >= 0 and work.service[victim] == work.service[suspect]
-                if victim != suspect and not same:
-                    found.setdefault((str(work.uid[victim]), str(work.uid[suspect])), near)
-        self._ids = {str(work.uid[at]): str(work.id[at]) for at in np.unique(of).tolist()}
-        return found
+        own = is_victim[placed.workload]
+        on = np.zeros(len(snapshot.nodes.id), np.bool_)
+        on[placed.node[own]] = True
+        rows = np.unique(placed.workload[on[placed.node] & runs[placed.workload]])
+        again = work.incarnation[rows]
+        keys = [
+            uid if not count else f"{uid}#{count}"
+            for uid, count in zip(work.uid[rows].tolist(), again.tolist(), strict=True)
+        ]
+        there = set(keys)
+        came = there - self._there if not self._new else set[str]()
+        for key in self._beside.keys() - there:
+            for victim in self._beside.pop(key).near:
+                if victim in self._victims:
+                    self._watch.leave(self._victims[victim].row, key, self._minute)
+        for key, row in zip(keys, rows.tolist(), strict=True) if came else ():
+            if key in came:
+                self._arrive(snapshot, key, row, np.flatnonzero(own))
+        self._there, self._new = there, False
+
+    def _arrive(self, snapshot: ClusterSnapshot, key: str, row: int, held: NDArray[Any]) -> None:
+        """One that came, and what it shares with each victim; `held` are the placements of victims."""
+        work, placed, gpus = snapshot.workloads, snapshot.placements, snapshot.gpus
+        mine = np.flatnonzero(placed.workload == row)
+        beside = held[np.isin(placed.node[held], placed.node[mine])]
+        near: dict[str, int] = {}
+        board = placed.node.astype(np.int64) * 1024 + gpus.index[placed.gpu] // BOARD_GPUS
+        for place, same in enumerate(
+            (np.isin(placed.gpu[beside], placed.gpu[mine]), np.isin(board[beside], board[mine]), beside >= 0)
+        ):
+            for victim in placed.workload[beside[same]].tolist():
+                sibling = work.service[victim] >= 0 and work.service[victim] == work.service[row]
+                if victim != row and not sibling:
+                    near.setdefault(str(work.uid[victim]), place)
+        if near:
+            self._beside[key] = _Suspect(str(work.id[row]), str(work.uid[row]), near)
+        for victim_uid in near:
+            self._watch.arrive(self._victims[victim_uid].row, key, self._minute)
 
     # --- what -----------------------------------------------------------------------------------
 
     def _push(self, snapshot: ClusterSnapshot) -> None:
         """The latencies of the minutes that they are of, and the present paces."""
         work, latencies = snapshot.workloads, snapshot.latencies
-        by_id = {each.id: each for each in self._victims.values() if each.measure is Measure.LATENCY}
-        values = list[tuple[int, int, float, float]]()
-        for place, name in enumerate(latencies.id.tolist()):
-            victim = by_id.get(name)
-            began = latencies.minute_s[place]
-            minute = int(began // MINUTE_S) if math.isfinite(began) else -1
-            if victim is None or not victim.taken_min < minute <= self._minute:
-                continue
-            buckets = int(latencies.buckets[place])
-            if victim.buckets and buckets and buckets != victim.buckets:
-                self._watch.unlike(victim.row, minute)
-            victim.taken_min, victim.buckets = minute, buckets or victim.buckets
-            values.append((victim.row, minute, latencies.mean_log_s[place], latencies.requests[place]))
-        for at in np.flatnonzero(np.isfinite(work.steps_per_s) & (work.steps_per_s > 0.0)).tolist():
-            victim = self._victims.get(str(work.uid[at]))
-            if victim is not None and victim.measure is Measure.RATE:
-                values.append((victim.row, self._minute, -math.log(work.steps_per_s[at]), STEPS_PER_MIN))
-        rows, minutes, level, requests = (np.array(each) for each in zip(*values, strict=True)) if values else _NONE
-        self._watch.push(self._minute, rows, level, requests, minutes)
-
-
-_NONE: tuple[NDArray[Any], ...] = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
-
-
-def _joined(part: NDArray[Any], of: NDArray[Any], is_victim: NDArray[np.bool_]) -> set[tuple[int, int]]:
-    """(victim, other) of all that hold something of one part; `of` are rows of workloads."""
-    holders: dict[int, set[int]] = {}
-    for where, row in zip(part.tolist(), of.tolist(), strict=True):
-        holders.setdefault(where, set()).add(row)
-    return {
-        (victim, other)
-        for there in holders.values()
-        if len(there) > 1
-        for victim in there
-        if is_victim[victim]
-        for other in there
-    }
+        if not np.array_equal(latencies.id, self._joined[0]):
+            by_id = {each.id: each.row for each in self._victims.values() if each.measure is Measure.LATENCY}
+            self._joined = latencies.id, np.array([by_id.get(each, -1) for each in latencies.id.tolist()], np.int64)
+        rows, minutes = self._joined[1], np.nan_to_num(latencies.minute_s // MINUTE_S, nan=-1.0).astype(np.int64)
+        taken = np.flatnonzero((rows >= 0) & (minutes >= 0) & (minutes <= self._minute))
+        for row in self._watch.told(rows[taken], latencies.buckets[taken]):
+            self._watch.unlike(row, self._minute)
+        paced = [(each.row, self._rows[uid]) for uid, each in self._victims.items() if each.measure is Measure.RATE]
+        gangs, at = (np.array(each, np.int64) for each in zip(*paced, strict=True)) if paced else (_NONE, _NONE)
+        with np.errstate(divide="ignore"):
+            pace = -np.log(np.where(work.steps_per_s[at] > 0.0, work.steps_per_s[at], np.nan))
+        self._watch.push(
+            self._minute,
+            np.concatenate([rows[taken], gangs]),
+            np.concatenate([latencies.mean_log_s[taken], pace]),
+            np.concatenate([latencies.requests[taken], np.where(np.isfinite(pace), STEPS_PER_MIN, np.nan)]),
+            np.concatenate([minutes[taken], np.full(len(gangs), self._minute)]),
+        )

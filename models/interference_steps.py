@@ -68,9 +68,9 @@ def mean_of(values: F64, weight: F64) -> float:
         return math.nan
     kept = values[there]
     if len(kept) > 4:
-        low, high = np.quantile(kept, (0.1, 0.9))
-        kept = np.clip(kept, low, high)
-    return float(np.average(kept, weights=weight[there]))
+        ordered, outer = np.sort(kept), round(0.1 * (len(kept) - 1))
+        kept = np.clip(kept, ordered[outer], ordered[-1 - outer])
+    return float(kept @ weight[there] / weight[there].sum())
 
 
 def smoothed(level: F64, weight: F64, reach: int) -> F64:

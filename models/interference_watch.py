@@ -11,6 +11,7 @@ with its siblings and names an antagonist.
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,9 @@ from models.interference_steps import (
     BEFORE_MIN,
     LEAST_BEFORE_MIN,
     LEAST_PER_MIN,
+    LEAST_RISE,
     LEAST_Z,
+    MOST_MISSING,
     Step,
     Window,
     mean_of,
@@ -55,6 +58,8 @@ NOW_MIN = 5
 """Minutes behind `now`."""
 APART_MIN = 8
 """A sibling with an arrival of its own in this time before the window ends is not compared with."""
+CALM = 0.5 * LEAST_RISE
+_OPEN = np.full(1, math.nan)
 FADED_MIN = 45
 """A finding ends when its rise has been gone for this long."""
 
@@ -92,6 +97,7 @@ class Watch:
     def __init__(self) -> None:
         self.level, self.requests = np.full((0, MINUTES), np.nan), np.full((0, MINUTES), np.nan)
         self.service = np.empty(0, np.int64)  # -1: a free row
+        self._buckets = np.empty(0, np.int64)  # the mark of the buckets of each row; 0: unknown
         self.minute = -1
         self.open: dict[tuple[int, str], Found] = {}
         self.unjudged: dict[int, str] = {}
@@ -112,12 +118,13 @@ class Watch:
             self.requests = np.concatenate([self.requests, np.full((more, MINUTES), np.nan)])
             free = np.arange(len(self.service), grown)
             self.service = np.concatenate([self.service, np.full(more, -1)])
+            self._buckets = np.concatenate([self._buckets, np.zeros(more, np.int64)])
         self.service[free[0]] = service
         return int(free[0])
 
     def drop(self, row: int) -> None:
         """Forget a replica that is gone."""
-        self.service[row] = -1
+        self.service[row], self._buckets[row] = -1, 0
         self.level[row] = self.requests[row] = np.nan
         self.waiting = [each for each in self.waiting if each.row != row]
         self.open = {key: each for key, each in self.open.items() if each.row != row}
@@ -162,6 +169,13 @@ class Watch:
         self.waiting.clear()
         self.minute, self._cleared = minute - 1, minute
 
+    def told(self, rows: NDArray[Any], buckets: NDArray[Any]) -> list[int]:
+        """Take the marks of the buckets of these rows, 0 unknown; the rows with another one than before."""
+        before = self._buckets[rows]
+        other = (before != 0) & (buckets != 0) & (before != buckets)
+        self._buckets[rows] = np.where(buckets != 0, buckets, before)
+        return [int(each) for each in rows[other]]
+
     def renew(self, row: int, minute: int) -> None:
         """A replica started again, or with another image."""
         self._renewed[row] = minute
@@ -173,13 +187,14 @@ class Watch:
     def judge(self) -> None:
         """Judge the arrivals whose time has come, by the minutes up to the last one that was pushed."""
         left = []
+        calm = self._calm()
         for each in self.waiting:
             since = self.minute - each.minute
             if since < LOOKS_MIN[each.looks]:
                 left.append(each)
                 continue
             each.looks += 1
-            found = self._step(each)
+            found = None if (each.row, each.suspect) in calm else self._step(each)
             if isinstance(found, Step):
                 self._take(each, found)
                 continue
@@ -194,6 +209,41 @@ class Watch:
             for row, when in list(kept.items()):
                 if when and when[0] <= oldest:
                     kept[row] = [each for each in when if each > oldest]
+
+    def _calm(self) -> set[tuple[int, str]]:
+        """Arrivals that are due and after which a replica is hardly slower than its siblings: they need no more.
+
+        By plain means, the highest of several windows: a rise that counts is never left out for what came before it.
+        """
+        due: dict[int, list[Arrival]] = {}
+        for each in self.waiting:
+            if self.minute - each.minute >= LOOKS_MIN[each.looks]:
+                due.setdefault(each.minute, []).append(each)
+        found = set[tuple[int, str]]()
+        for at, arrivals in due.items():
+            rows = np.flatnonzero(np.isin(self.service, self.service[[each.row for each in arrivals]]))
+            change = self._change(rows, at)
+            place = {int(row): number for number, row in enumerate(rows.tolist())}
+            for each in arrivals:
+                siblings = [place[row] for row in self._siblings(each.row, at, self.minute)]
+                rest = (
+                    change[:, place[each.row]] - np.median(change[:, siblings], axis=1) if len(siblings) > 1 else _OPEN
+                )
+                if (rest < CALM).all():
+                    found.add((each.row, each.suspect))
+        return found
+
+    def _change(self, rows: NDArray[Any], at: int) -> F64:
+        """[windows, rows]: the mean level after a minute over that before, NaN where a third of it is not known."""
+        first = max(at - BEFORE_MIN, self.minute - MINUTES + 1, 0)
+        levels = self.level[np.ix_(rows, np.arange(first, self.minute + 1) % MINUTES)]
+        middle = at - first
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            before = [np.nanmean(levels[:, max(middle - reach, 0) : middle], axis=1) for reach in (BEFORE_MIN, 20, 8)]
+            after = [np.nanmean(levels[:, middle + 1 : middle + 1 + reach], axis=1) for reach in (8, MINUTES)]
+        known = np.isfinite(levels[:, middle + 1 :]).mean(axis=1) > 1.0 - MOST_MISSING
+        return np.where(known, np.array([late - early for early in before for late in after]), np.nan)
 
     # --- one arrival ------------------------------------------------------------------------
 
@@ -267,7 +317,7 @@ class Watch:
             each: mean_of(self.level[each, before], weights(self.level[each, before], self.requests[each, before]))
             for each in self._siblings(row, at, self.minute)
         }
-        sure = 1.0 - 0.5 * math.exp(-max(step.z - LEAST_PER_MIN, LEAST_Z, 0.0) / 4.0)
+        sure = 1.0 - 0.5 * math.exp(-max(step.z - LEAST_Z, 0.0) / 4.0)
         confidence = 0.5 * sure if len(beside) > 1 else sure
         known = {each: level for each, level in siblings.items() if math.isfinite(level)}
         self.open[row, arrival.suspect] = Found(

@@ -99,3 +99,17 @@ def test_a_clock_that_jumps_and_a_restart_are_abstained_from() -> None:
     assert {(each.victim, each.reason) for each in found.unjudged} == {(f"web/{at}", "clock") for at in range(4)}
     empty_world = replace(shot, latencies=empty(ReplicaLatency))
     assert not Interferences().forecast(0.0, empty_world).unjudged
+
+
+def test_a_replica_that_starts_again_is_followed_in_its_new_row() -> None:
+    """Its old minutes are not its new ones, and what it reports goes to it and to no other."""
+    watcher = Interferences()
+    for minute in range(30):
+        gone = 10 <= minute < 12
+        shot = seen(minute, REPLICAS[1:] if gone else REPLICAS, {"web/0": 3.0})
+        watcher.update(60.0 * minute + 60.0, shot)
+    rows = {each.id: each.row for each in watcher._victims.values()}
+    assert len(set(rows.values())) == 4
+    levels = np.exp(watcher._watch.level[:, 29])
+    assert levels[rows["web/0"]] / levels[rows["web/1"]] == pytest.approx(3.0, rel=0.3)
+    assert np.isnan(watcher._watch.level[rows["web/0"], :12]).all()
