@@ -10,7 +10,7 @@ a person; so is a holder that nobody knows. Pairs that were confirmed are kept a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite
+from math import isfinite, log
 
 from autopilot.core.effects import move
 from autopilot.core.effects.action import Action
@@ -27,7 +27,7 @@ from autopilot.core.model.stops import StopReason
 from autopilot.core.model.units import counted
 from autopilot.core.model.work import holding_mask
 from autopilot.core.neighbours import pausing
-from autopilot.core.neighbours.follow import MOST_S, RENEW_S
+from autopilot.core.neighbours.follow import FALLEN_RATIO, MOST_S, RENEW_S
 from autopilot.core.neighbours.pairing import budget_of
 from autopilot.core.neighbours.pausing import MOST_PAUSE_S, Pause, Resume
 from autopilot.core.neighbours.places import as_agreed, away
@@ -93,6 +93,12 @@ class _Found:
         self.rise = rise
         self.harm_gpu_s = round(held * max(1.0 - 1.0 / rise, 0.0) * min(both_s, ctx.policy.horizon_s), 3)
 
+    @property
+    def passed(self) -> bool:
+        """The victim is nearly as before by now: there is nothing to end, and a pause would tell nothing."""
+        now = self.record.now_ratio
+        return now > 0.0 and log(now) < FALLEN_RATIO * log(self.record.rise_ratio)
+
     def facts(self) -> tuple[Evidence, ...]:
         """What every word of the action may name."""
         found = self.record
@@ -113,7 +119,7 @@ def propose(ctx: Context, submit: Submit) -> None:
         why = ""
         if harmful:
             why = _isolate(ctx, found, submit)
-        elif harmful is None and found.record.suspect_uid not in ctx.memory.neighbours.trials:
+        elif harmful is None and not found.passed and found.record.suspect_uid not in ctx.memory.neighbours.trials:
             why = _unfit(ctx, found, tried)
             if not why and submit(_trial(ctx, found)):
                 tried.add(found.record.victim_uid)

@@ -83,6 +83,7 @@ def test_a_long_trial_asks_again_before_the_pause_lapses() -> None:
         ({}, {"suspect": "", "suspect_uid": ""}, "no workload of the view"),
         ({}, {"suspect": "gone", "suspect_uid": "gone"}, None),
         ({}, {"victim": "gone", "victim_uid": "gone"}, None),
+        ({}, {"now_ratio": 1.1}, None),  # it has passed
         ({}, {"rise_ratio": nan}, None),
         ({}, {"rise_ratio": 0.9}, None),
     ],
