@@ -7,6 +7,7 @@ import numpy as np
 from autopilot.core.effects.draft import Eviction
 from autopilot.core.model.neighbours import Interference, Measure, Nearness
 from autopilot.core.model.snapshot import F64, Bools
+from autopilot.core.model.work import holding_mask
 from autopilot.core.placement.fit import find_fit
 from autopilot.core.placement.shapes import Fit
 from autopilot.core.placement.whatif import Layout
@@ -23,14 +24,14 @@ def away(ctx: Context, row: int, other: int, nearness: Nearness) -> Eviction | N
     """The move of a workload (row) away from another; None where no place is free.
 
     Whole GPUs come first; work that may share goes to a seat where there are none. Apart is on other GPUs, and where
-    the two only have a node in common on other nodes.
+    the two only have a node in common on other nodes; replicas of one service count as one.
     """
     whatif = ctx.whatif
     width = len(whatif.layout_of(row))
     if not width or row in ctx.members:
         return None
     node = ctx.observation.snapshot.gpus.node
-    taken = whatif.layout_of(other).gpu
+    taken = np.concatenate([whatif.layout_of(each).gpu for each in _alike(ctx, other)])
     shut: Bools = np.zeros(len(ctx.observation.snapshot.nodes.id), np.bool_)
     shut[node[taken]] = True
     room = np.where(shut, 0, ctx.room(np.inf, row)).astype(np.int32)
@@ -42,6 +43,13 @@ def away(ctx: Context, row: int, other: int, nearness: Nearness) -> Eviction | N
         if _apart(layout, taken, shut[node[layout.gpu]], nearness):
             return Eviction(row, "move", layout, width, float(ctx.losses.price_gpu_s[row]))
     return None
+
+
+def _alike(ctx: Context, other: int) -> list[int]:
+    """A workload (row), and the other replicas of its service on GPUs: what disturbs one disturbs all."""
+    work = ctx.observation.snapshot.workloads
+    same = holding_mask(work) & (work.service == work.service[other]) & (work.service >= 0)
+    return [other, *(row for row in np.flatnonzero(same).tolist() if row != other)]
 
 
 def as_agreed(ctx: Context, found: Interference, victim: int) -> bool:
