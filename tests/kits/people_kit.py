@@ -20,7 +20,7 @@ from tests.kits.core_world import (
 
 KILL, RESUME, PAUSE = CommandKind.KILL, CommandKind.RESUME, CommandKind.PAUSE
 APPROVE, REJECT = CommandKind.APPROVE, CommandKind.REJECT
-ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * 12))
+ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * len(Modes.__dataclass_fields__)))
 
 
 def said(kind: CommandKind, sequence: int = -1, at_s: float = 100.0, who: str = "ann", **more: Any) -> Command:

@@ -51,6 +51,8 @@ AT_REST = {
     "power_w": (118.0, 125.0, NAN),
     "video_ratio": (0.0, NAN),
     "duty_ratio": (0.0, NAN),
+    "sm_clock_mhz": (1980.0, NAN),
+    "pcie_width": (16.0, NAN),
 }
 """Readings of a loaded H100 without work; NaN: not measured."""
 

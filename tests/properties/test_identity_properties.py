@@ -19,7 +19,7 @@ from tests.kits.renumbered import renumbered, shuffled
 
 LABELS = ("disk=ssd", f"{OF_NODES}without taint team=a:NoSchedule", "zone In (a,b)", "site=x")
 POLICY = with_policy(AUTO, hysteresis={"dwell_s": 0.0})
-ASKING = replace(POLICY, modes=Modes(*[Mode.APPROVE] * 12))
+ASKING = replace(POLICY, modes=Modes(*[Mode.APPROVE] * len(Modes.__dataclass_fields__)))
 
 
 @st.composite

@@ -64,6 +64,8 @@ HELD = frozenset(
         "reclaim_borrowed",
         "defragment",
         "defragment_ahead",
+        "replace",
+        "isolate",
         "resize",
         "scale_ahead",
         "recover",

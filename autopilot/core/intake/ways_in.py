@@ -64,7 +64,7 @@ _PRICE = Use("weigh a stop by its lost progress", ("preempt", "reclaim_borrowed"
 def _exported(*numbers: int, nvml: tuple[str, ...], counts: tuple[str, ...] = ()) -> dict[Way, tuple[str, ...]]:
     """The cells of DCGM fields: an exporter writes them under the same names for every reader. `counts`: its own."""
     names = (*(dcgm.FIELDS[number].names[0] for number in numbers), *counts)
-    return {Way.SCRAPE: names, Way.PROMETHEUS: names, Way.NVML: nvml}
+    return {Way.SCRAPE: names, Way.PROMETHEUS: names} | ({Way.NVML: nvml} if nvml else {})
 
 
 def _labelled(*labels: str) -> dict[Way, tuple[str, ...]]:

@@ -37,7 +37,7 @@ def shown(at_s: float) -> str:
     return render(
         [
             Device("GPU-a", pod="p").reading(
-                {156: 1e12 + 5e5 * t_s, 230: 79.0, 395: 1.0, 396: 1.0, 206: 0.0, 207: 35.0}
+                {156: 1e12 + 5e5 * t_s, 230: 79.0, 395: 1.0, 396: 1.0, 206: 0.0, 207: 35.0, 100: 1980.0, 238: 16.0}
             ),
             Device("GPU-m", 1, gi_id="3", profile="3g.40gb"),
             Device("GPU-d", 2).reading(FELL),

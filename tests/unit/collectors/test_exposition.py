@@ -408,6 +408,6 @@ def test_pod_churn_does_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_field_the_scanner_reads_is_in_the_vocabulary() -> None:
     """A name outside the table is passed over without a trace."""
-    frame = scan('DCGM_FI_DEV_SM_CLOCK{UUID="GPU-x"} 1980\nprocess_cpu_seconds_total 5\n')
+    frame = scan('DCGM_FI_DEV_MEM_CLOCK{UUID="GPU-x"} 1980\nprocess_cpu_seconds_total 5\n')
     assert len(frame.entity_ids) == 0
     assert set(dcgm.BY_NAME) >= {"DCGM_FI_PROF_SM_ACTIVE"}

@@ -19,7 +19,7 @@ from tests.kits.kube_objects import Json, node, pod
 from tests.unit.collectors.kubernetes.view import Seen
 
 GATE: dict[str, Any] = {"schedulingGates": [{"name": "gpu-autopilot.io/admission"}]}
-ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * 12))
+ASKING = replace(AUTO, modes=Modes(*[Mode.APPROVE] * len(Modes.__dataclass_fields__)))
 
 
 def mine(**asked: str) -> Json:

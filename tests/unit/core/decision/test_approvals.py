@@ -280,7 +280,7 @@ def test_a_rejection_has_a_scope(
     scenario: Scenario, scope: str, *, same: bool, other_plan: bool, other_object: bool
 ) -> None:
     """This plan, this action for this object, or this action for its queue."""
-    policy = replace(ASKING, modes=Modes(*[Mode.AUTO] * 12))
+    policy = replace(ASKING, modes=Modes(*[Mode.AUTO] * len(Modes.__dataclass_fields__)))
     (proposal,) = scenario.decide(990.0, policy=policy).decision.plan.proposals
     no = said(REJECT, 0, 1000.0, subject=proposal.recommendation, seen=seen_of(proposal), scope=RejectionScope(scope))
 
