@@ -4,29 +4,30 @@ Parts: `interference`, services with four replicas, 8 a seed (benchmarks/neighbo
 real image service (`../shared/data/gentd26`), where arrivals are made up: nothing came, or from then on it is 1.5 times
 as slow. A neighbour that comes in the first hour or the last 45 minutes of a day is not counted as missed.
 
-A verdict is confirmed by a pause of ten minutes: the level must fall by half of the rise. One suspect of a victim is
-paused at a time, the likeliest first, and the others that came with it only where that one is not the cause. A paused
-suspect that is innocent is counted.
+A verdict is confirmed by a pause, by the rule and within the budgets of `isolate` (core/neighbours/): one suspect of a
+victim is paused at a time, the likeliest first, while its victim is still slow. A confirmed suspect stays away. A
+paused suspect that is innocent is counted.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from autopilot.core.neighbours.follow import FALLEN_RATIO, JUDGE_S, LEAST_S, MOST_S
+from autopilot.core.neighbours.isolate import MOST_INNOCENT
 from benchmarks.kit import FIGURE, data_folder, judged
 from benchmarks.neighbour_days import DAY_MIN, EDGES_S, REPLICAS, Coming, Day, made
 from collectors.slo.mean_log import mean_log
-from models.interference_watch import TOGETHER_MIN, Found, Watch
+from models.interference_watch import Found, Watch
 
 SERVICES = 8
-PAUSE_MIN = 10
 FIRST_MIN, LAST_MIN = 60, DAY_MIN - 45
 CLEAR, BUSY_RPS = math.log(1.4), 1.0
 Key = tuple[int, str]
@@ -63,7 +64,7 @@ def play(day: Day, seed: int) -> dict[Key, Verdict]:
         for row, minute in renews.items():
             if minute == at:
                 watch.renew(row, at)
-        paused = frozenset(key[1] for key, each in verdicts.items() if _paused(each, at))
+        paused = frozenset(key[1] for key, each in verdicts.items() if _paused(each))
         counts, requests = day.minute(at, rng, paused)
         watch.push(at, rows, mean_log(counts, EDGES_S), requests)
         watch.judge()
@@ -73,26 +74,31 @@ def play(day: Day, seed: int) -> dict[Key, Verdict]:
     return verdicts
 
 
-def _paused(verdict: Verdict, at: int) -> bool:
-    return verdict.paused_min >= 0 and at - verdict.paused_min <= PAUSE_MIN
+def _paused(verdict: Verdict) -> bool:
+    """It is tried, or was confirmed and is gone."""
+    return verdict.paused_min >= 0 and verdict.confirmed is not False
 
 
 def _confirm(verdicts: dict[Key, Verdict], watch: Watch, at: int) -> None:
-    """End the pauses that have lasted long enough, and begin the next ones."""
+    """End the pauses that show enough, and begin the next ones."""
     for key, each in verdicts.items():
-        if each.paused_min >= 0 and each.confirmed is None and at - each.paused_min >= PAUSE_MIN:
-            found = watch.open.get(key)
-            each.confirmed = found is not None and each.at_pause - found.now >= 0.5 * found.step.rise
+        if each.paused_min >= 0 and each.confirmed is None:
+            found, paused_s = watch.open.get(key), 60.0 * (at - each.paused_min)
+            now = math.nan if found is None else found.now
+            fell = each.at_pause - now >= FALLEN_RATIO * each.found.step.rise
+            known = math.isfinite(now) and paused_s >= LEAST_S
+            if known and (fell or paused_s >= JUDGE_S):
+                each.confirmed = fell
+            elif paused_s >= MOST_S:
+                each.confirmed = False
+    spent = Counter(int(watch.service[row]) for (row, _), each in verdicts.items() if each.confirmed is False)
     busy = {key[0] for key, each in verdicts.items() if each.paused_min >= 0 and each.confirmed is None}
     for key, found in sorted(watch.open.items(), key=lambda each: -each[1].confidence):
-        verdict = verdicts[key]
-        settled = any(
-            other.confirmed and abs(other.found.minute - found.minute) <= TOGETHER_MIN
-            for (row, _), other in verdicts.items()
-            if row == key[0]
-        )
-        if verdict.paused_min < 0 and key[0] not in busy and not settled:
-            verdict.paused_min, verdict.at_pause = at, found.now
+        verdict, slow = verdicts[key], not found.now < FALLEN_RATIO * found.step.rise
+        allowed = key[0] not in busy and spent[int(watch.service[key[0]])] < MOST_INNOCENT
+        if verdict.paused_min < 0 and slow and allowed:
+            verdict.paused_min = at
+            verdict.at_pause = found.now if math.isfinite(found.now) else found.step.rise
             busy.add(key[0])
 
 
