@@ -218,8 +218,8 @@ class WorkloadTable:
     trust: I8  # objects.Trust
     share: I8  # objects.Share
     image: Texts  # digest or name of the image of its main container; "": unknown
-    pausing: I8  # objects.Pausing
     steps_per_s: F64  # pace of its program by its last five minutes; NaN: not reported, or not for as long
+    pausing: I8  # objects.Pausing
 
 
 @dataclass(frozen=True, slots=True)

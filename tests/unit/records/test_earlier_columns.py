@@ -12,10 +12,16 @@ from autopilot.records.replay.unequal import first_unequal
 from tests.kits.core_world import holds, observe, snapshot, waits
 
 SINCE: dict[str, dict[str, object]] = {
-    "workloads": {"trust": Trust.UNTRUSTED, "share": Share.NEVER, "image": "", "pausing": 0, "steps_per_s": nan},
+    "workloads": {"trust": Trust.UNTRUSTED, "share": Share.NEVER, "image": "", "steps_per_s": nan, "pausing": 0},
     "nodes": {"sharing": Sharing.WHOLE, "replicas": 1, "sharing_offers": 0, "scrubbed_s": nan},
 }
-"""The columns that earlier journals lack, with their values there."""
+"""The columns that earlier journals lack, in the order in which they came, with their values there."""
+
+
+@pytest.mark.parametrize("table", SINCE)
+def test_a_new_column_is_the_last(table: str) -> None:
+    """Each earlier build wrote the columns up to one of these, so none may come before another."""
+    assert observations._NAMES[table][-len(SINCE[table]) :] == tuple(SINCE[table])
 
 
 def test_a_journal_without_the_columns_of_sharing_is_read_as_unstated(monkeypatch: pytest.MonkeyPatch) -> None:
