@@ -95,7 +95,7 @@ class ServiceFleet:
         engine.at(self.horizon_s, lambda _now_s: None)
         for period_s in sorted({service.autoscaler.spec.period_s for service in self._services}):
             self._look_later(period_s, 0.0)
-        engine.at(LOOK_S, self._look_beside, essential=False)
+        self._look_beside(0.0)
 
     # --- replicas -------------------------------------------------------------------------
 
