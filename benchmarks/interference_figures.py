@@ -44,7 +44,7 @@ class Verdict:
 
 
 def play(day: Day, seed: int) -> dict[Key, Verdict]:
-    """Watch one day, and pause whom it suspects."""
+    """Watch one day, with pauses of the suspects."""
     rng, watch = np.random.default_rng(seed + 10_000), Watch()
     rows = np.array([watch.add(int(each)) for each in day.service])
     comes, leaves, renews = (
@@ -103,7 +103,7 @@ def _confirm(verdicts: dict[Key, Verdict], watch: Watch, at: int) -> None:
 
 
 def days(first: int, count: int) -> dict[str, float]:
-    """Figures of the days of so many seeds."""
+    """Figures over the days of several seeds."""
     right = wrong = asked = hit = clear_asked = clear_hit = 0
     confirmed, innocent, waits = [0, 0], 0, list[int]()
     for seed in range(first, first + count):

@@ -77,7 +77,7 @@ class Day:
 
 
 def made(seed: int, services: int = 8, rps: float = 0.0) -> Day:
-    """A day of so many services. `rps` of each replica; 0: each service draws its own, 0.3 to 8."""
+    """A day of several services. `rps` of each replica; 0: each service draws its own, 0.3 to 8."""
     rng = np.random.default_rng(seed)
     rows = services * REPLICAS
     service = np.repeat(np.arange(services), REPLICAS)

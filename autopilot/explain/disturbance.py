@@ -22,7 +22,7 @@ KNOWN = {
 def disturbance_lines(
     snapshot: ClusterSnapshot, row: int, records: Sequence[Interference], memory: NeighboursMemory
 ) -> list[str]:
-    """What detectors say of a workload: who slows it, and whom it may slow."""
+    """Findings of the detectors about a workload, as a victim and as a suspect."""
     uid = str(snapshot.workloads.uid[row])
     mine = [each for each in disturbed(snapshot, tuple(records), memory) if uid in _both(each.found)]
     return [_line(each, victim=each.found.victim_uid == uid) for each in mine]

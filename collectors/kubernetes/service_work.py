@@ -169,7 +169,7 @@ class Services:
         return self._by_pod
 
     def told(self) -> tuple[Callable[[], Any], ...]:
-        """What a source of measurements of services is told (`Measuring.learn`). For any thread."""
+        """Facts for a source of measurements of services (`Measuring.learn`). Safe in any thread."""
         return self.names, self.objectives, self.by_pod, self._sharing
 
     def _sharing(self) -> list[str]:

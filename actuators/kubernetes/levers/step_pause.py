@@ -65,7 +65,7 @@ def undo(tools: Tools, effect: Effect, target: Target, _now_s: float) -> Progres
 
 
 def _pods(tools: Tools, target: Target) -> list[Obj] | Progress:
-    """The running pods of the work, all of which take requests; else why none is asked."""
+    """The running pods of the work, if all of them take requests; else the reason against a request."""
     if not tools.hooks.secret():
         return not_set_up("no secret for pauses: set kubernetes.pause_secret_file (docs/checkpoints.md#pauses)")
     pods = running_pods(tools.api, target)

@@ -86,7 +86,7 @@ def propose(ctx: Context, submit: Submit) -> None:
     terms = terms_of(ctx)
     if terms.may.any():
         _seat(ctx, terms, submit, keeps=False)
-        _seat(ctx, terms, submit, keeps=True)  # idle GPUs that nobody else who waits can use
+        _seat(ctx, terms, submit, keeps=True)  # idle GPUs without other takers
         move_to_seats(ctx, terms, submit)
 
 
