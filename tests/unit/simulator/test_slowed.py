@@ -56,6 +56,19 @@ def test_a_pause_ends_it_and_a_service_that_nothing_slows_reports_no_replicas() 
     assert not len(seen("copy", {})[905.0].id)
 
 
+def test_a_fleet_that_nothing_slows_makes_no_event() -> None:
+    """An event is a tick of the controller: runs without slow replicas decide at the same times as before."""
+    planned: dict[str, int] = {}
+    for name, slowed_by in (("none", {}), ("slowed", {"copy": 1.7})):
+        plan = deployment(low=2, high=2, initial=2, gpus_per_replica=3, slowed_by=slowed_by)
+        fleet = ServiceFleet(services(calls([1.0], 2), 60.0, plan), Jobs(), inventory(2, 5))
+        simulation = Simulation(inventory(2, 5), Jobs(), lambda _cluster: fifo_skip())
+        fleet.arm(simulation.engine)
+        planned[name] = len(simulation.engine._actions)
+    assert planned["slowed"] == planned["none"] + 1
+    assert planned["none"] == 3  # the first replicas, the autoscaler, and the horizon
+
+
 def test_factors_of_a_scenario_are_checked(tmp_path: Path) -> None:
     """Above 1, by the name of the field; and the shipped scenario has one."""
     assert load_scenario("noisy").services[0].slowed_by == {"copy": 1.7}
