@@ -17,7 +17,7 @@ BEFORE_MIN, LEAST_BEFORE_MIN = 60, 6
 """Minutes before an arrival that are its reference, and the fewest since something else came or went."""
 AROUND_MIN, REACH_MIN = 15, 12
 EARLY_MIN, NEAR_MIN = 2, 4
-"""The step falls on the arrival when it is at most so many minutes before or after it (study, section 5)."""
+"""Most minutes between the step and the arrival, either way (study, section 5)."""
 LEAST_RISE = math.log(1.14)
 LEAST_Z, LEAST_THIN_Z, THIN = 5.0, 3.3, 0.5
 """Least robust z; the second where less than half of the minutes have a latency, or nobody knows of how many requests:

@@ -51,7 +51,7 @@ services:
     replicas: {initial: 2, min: 1, max: 8}    # least: 0, what its owner keeps while it is idle; left out: min
     slo_class: latency-critical # also when left out
     preemptible: false          # also when left out
-    slowed_by: {copy: 1.6}      # it is so many times as slow beside jobs of that name on its node; left out: by none
+    slowed_by: {copy: 1.6}      # factor on its latency beside jobs of that name on its node; default: none
     autoscaler: {target: 0.6, metric: utilization, period: 30s, down_stabilisation: 5m}
     requests: {mean_rps: 2, shape: m-large, swing: 1.0, noise: 1.0, peak_at: 15h, from: 5m,
                bursts: {per_day: 6, factor: 3, spread: 0.4, rise: 10m, length: 30m,    # left out: no bursts

@@ -12,7 +12,7 @@ NAN = float("nan")
 
 
 def random_forecasts(rng: np.random.Generator, old: Forecasts, workloads: int) -> Forecasts:
-    """Forecasts of which some are those of `old`."""
+    """New forecasts; each field may keep the value of `old`."""
     new = Forecasts(
         _runtimes(rng, workloads, old.runtimes),
         () if old.demand else (Forecast("b", 1.0, ("s",), (60.0,), LEVELS, rng.random((1, 1, 7))),),

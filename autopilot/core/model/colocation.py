@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from autopilot.core.model.objects import Sharing
+
 
 class Mechanism(StrEnum):
     """What divides a GPU between programs. The values are those of the tables of measured pairs."""
@@ -14,6 +16,10 @@ class Mechanism(StrEnum):
     TIME_SLICING = "time-slicing"
     MPS = "mps"
     MIG = "mig"
+
+
+MECHANISMS = {Sharing.TIME_SLICING: Mechanism.TIME_SLICING, Sharing.MPS: Mechanism.MPS}
+"""Of nodes that software shares."""
 
 
 class Pair(NamedTuple):

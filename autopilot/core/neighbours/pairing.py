@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autopilot.core.model.colocation import Mechanism
+from autopilot.core.model.colocation import MECHANISMS, Mechanism
 from autopilot.core.model.kinds import gpu_models, kind_of
 from autopilot.core.model.neighbours import Interference, Nearness
 from autopilot.core.model.objects import Sharing
@@ -13,7 +13,6 @@ from autopilot.core.planning.pairs import pair_key
 
 PARTS = "parts"
 """Parts of one GPU that were requested as such."""
-_BY_SOFTWARE = {Sharing.TIME_SLICING: Mechanism.TIME_SLICING, Sharing.MPS: Mechanism.MPS}
 
 
 def mechanism_of(snapshot: ClusterSnapshot, suspect: int, nearness: Nearness) -> str:
@@ -25,7 +24,7 @@ def mechanism_of(snapshot: ClusterSnapshot, suspect: int, nearness: Nearness) ->
     if (held.instance[at] >= 0).any():
         return Mechanism.MIG.value
     sharing = Sharing(int(snapshot.nodes.sharing[held.node[at[0]]]))
-    return _BY_SOFTWARE[sharing].value if sharing in _BY_SOFTWARE else PARTS
+    return MECHANISMS[sharing].value if sharing in MECHANISMS else PARTS
 
 
 def pair_of(snapshot: ClusterSnapshot, found: Interference, victim: int, suspect: int) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autopilot.core.model.colocation import Mechanism, Pair
+from autopilot.core.model.colocation import MECHANISMS, Mechanism, Pair
 from autopilot.core.model.kinds import kind_of, without_image
 from autopilot.core.model.memory.profiles import LoneProfile, ProfilesMemory
 from autopilot.core.model.objects import Sharing
@@ -19,8 +19,6 @@ PACE_S = 300.0
 
 MOST_SPREAD_RATIO = 0.1
 """A lone pace that varies by more is no yardstick: jobs of one name then do unlike work."""
-
-_MECHANISMS = {Sharing.TIME_SLICING: Mechanism.TIME_SLICING, Sharing.MPS: Mechanism.MPS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class Sharers:
         """How the work on a GPU is together. The device plugin's MPS gives each client an equal part."""
         if gpu not in self._ways:
             nodes, node = self.snapshot.nodes, int(self.snapshot.gpus.node[gpu])
-            mechanism = _MECHANISMS.get(Sharing(int(nodes.sharing[node])))
+            mechanism = MECHANISMS.get(Sharing(int(nodes.sharing[node])))
             part = 1.0 / int(nodes.replicas[node]) if mechanism is Mechanism.MPS else 1.0
             code, names = int(nodes.gpu_model[node]), self.snapshot.names.gpu_models
             model = names[code] if 0 <= code < len(names) else ""

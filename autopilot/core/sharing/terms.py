@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 
 from autopilot.core.model.codes import Code
-from autopilot.core.model.colocation import Mechanism
+from autopilot.core.model.colocation import MECHANISMS
 from autopilot.core.model.kinds import kind_of
 from autopilot.core.model.objects import Share, Sharing, Trust
 from autopilot.core.model.snapshot import Bools, ClusterSnapshot, SloClass, State, Topology
@@ -39,8 +39,6 @@ MOST = {Share.DEV: 4, Share.PAIR: 2}
 
 ALONE = Prediction((1.0,), 0.0, float("nan"))
 """Of work that has a time-sliced GPU to itself, whatever memory it needs."""
-
-MECHANISMS = {Sharing.TIME_SLICING: Mechanism.TIME_SLICING, Sharing.MPS: Mechanism.MPS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autopilot.core.model.colocation import MECHANISMS
 from autopilot.core.model.objects import Sharing, SharingConfig
 from autopilot.core.model.snapshot import GPU_MILLI, Bools, State
 from autopilot.core.model.work import holding_mask, on_shares
 from autopilot.core.planning.context import Context
 from autopilot.core.sharing.colocation import Abstention
 from autopilot.core.sharing.seats import configs_of, present_config, sitting
-from autopilot.core.sharing.terms import MECHANISMS, Barred, Terms, Way, way_of, way_on
+from autopilot.core.sharing.terms import Barred, Terms, Way, way_of, way_on
 
 PAYBACK_S = 4 * 3600.0
 """As long as interactive work lasts [assumed]: the stock came within it, and a shared node is of use for as long."""

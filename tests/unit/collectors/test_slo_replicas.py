@@ -87,7 +87,7 @@ def test_a_histogram_that_lost_buckets_or_was_reset_is_unknown(buckets: dict[str
 
 
 def test_other_buckets_have_another_mark_and_no_request_has_no_latency() -> None:
-    """So a release with other buckets is told from work that became slower."""
+    """A release with other buckets differs from a slower replica."""
     table, _ = asked({"a": BUCKETS, "b": {**BUCKETS, "5.0": 40.0}, "c": dict.fromkeys(BUCKETS, 0.0)})
     assert len(set(table.buckets.tolist())) == 2
     assert table.requests[2] == 0.0

@@ -59,7 +59,7 @@ def test_the_counts_are_halved_every_fourteen_days() -> None:
 
 @pytest.mark.parametrize(("victim", "suspect"), [("ann", "ben"), ("ben", "ann")])
 def test_a_remembered_pair_gets_no_seat_on_one_gpu(victim: str, suspect: str) -> None:
-    """Whoever comes first; another image begins anew; a file has it."""
+    """In either order of arrival; a new image begins anew; the memory file has the pair."""
 
     def starts_with(image: str) -> bool:
         snap = shared("1x1", [sits("ann", [0]), book("ben", image=image)], {0: SLICED})
